@@ -1,0 +1,63 @@
+#pragma once
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "messages/actor_kind.hpp"
+#include "messages/letters.capnp.h"
+#include "src/base/clock.hpp"
+#include "src/base/ids.hpp"
+#include "src/base/lease.hpp"
+
+namespace troupe {
+
+/// An immutable envelope, sealed once, shared by whoever holds the letter; with it, optionally, the lease of a slot.
+/// Readers may be used from any thread.
+class Parcel {
+ public:
+  Parcel(kj::Array<capnp::word> words, Lease lease);
+  [[nodiscard]] schema::Envelope::Reader envelope() const { return root_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const;
+  [[nodiscard]] const Lease& lease() const noexcept { return lease_; }
+
+ private:
+  kj::Array<capnp::word> words_;
+  capnp::FlatArrayMessageReader reader_;  ///< without a traversal limit: the words are our own, or were checked by open()
+  schema::Envelope::Reader root_;
+  Lease lease_;
+};
+
+/// Which member of the body's union is T? Specialised for each kind in messages/kinds.hpp.
+template <class T>
+struct Body;
+
+/// A letter of kind T: a shared pointer to its parcel. Handlers take `const Letter<T>&`.
+template <class T>
+class Letter {
+ public:
+  explicit Letter(std::shared_ptr<const Parcel> parcel) : parcel_(std::move(parcel)) {}
+  [[nodiscard]] typename T::Reader body() const { return Body<T>::get(parcel_->envelope()); }
+  [[nodiscard]] Where where() const;
+  [[nodiscard]] OperationIndex operation() const { return OperationIndex{parcel_->envelope().getWhere().getOperation()}; }
+  [[nodiscard]] ActorAddress from() const;
+  [[nodiscard]] ActorAddress to() const;
+  [[nodiscard]] const Lease& lease() const noexcept { return parcel_->lease(); }
+  [[nodiscard]] const std::shared_ptr<const Parcel>& parcel() const noexcept { return parcel_; }
+
+ private:
+  std::shared_ptr<const Parcel> parcel_;
+};
+
+/// What the writer of a letter says beside its body.
+struct Heading {
+  ActorAddress to, from;
+  Where where;
+  OperationIndex operation;
+  Nanos sent{0};
+  std::uint64_t flow = 0;
+};
+
+}  // namespace troupe

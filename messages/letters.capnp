@@ -1,0 +1,206 @@
+@0xd2c7a15e0b9f4e31;
+# Every letter of Troupe. A letter is a fact ("this happened"), one way, never a request. Inside a process it travels as a
+# pointer, between processes as these very words behind a frame (messages/frame.hpp) that carries job, incarnation, sequence and MAC.
+#
+# Evolution: only add fields and kinds, with higher numbers; never remove, renumber or re-type. A reader that does not know a
+# kind drops the letter and counts it. tests/unit/golden_letters_test.cpp holds envelopes written by earlier versions.
+
+using Cxx = import "/capnp/c++.capnp";
+$Cxx.namespace("troupe::schema");
+
+struct Address {
+  rank @0 :UInt32;       # 0xffffffff: the launcher's process (Coordinator, host agent)
+  actor @1 :UInt16;      # messages/actor_kind.hpp: ActorKind
+}
+
+struct Where {
+  # The coordinates of a fact. Zero where one has no meaning.
+  epoch @0 :UInt64;      # letters of an older epoch are dropped in one place
+  step @1 :UInt64;       # from 1
+  micro @2 :UInt32;
+  unit @3 :UInt32;       # 0 embedding, 1…L blocks, L+1 norm and head
+  operation @4 :UInt32;  # index in the sender's plan of the operation that made the fact true
+  slot @5 :UInt32;       # of the lease that travels with the letter
+}
+
+struct Envelope {
+  to @0 :Address;
+  from @1 :Address;
+  where @2 :Where;
+  sentNanos @3 :UInt64;  # the sender's monotonic clock
+  flow @4 :UInt64;       # joins sender's and receiver's spans in the trace
+
+  body :union {
+    # --- the step (inside a rank, but for StepReport, BatchReady with a loader host) ---
+    stepBegin @5 :StepBegin;
+    batchReady @6 :BatchReady;
+    weightsGathered @7 :WeightsGathered;
+    gradientReady @8 :GradientReady;
+    gradientReduced @9 :GradientReduced;
+    microBatchDone @10 :MicroBatchDone;
+    stepReport @11 :StepReport;
+    slotHome @12 :SlotHome;
+    laneDone @13 :LaneDone;
+    metricBatch @14 :MetricBatch;
+
+    # --- membership and control (between processes) ---
+    join @15 :Join;
+    epochBegin @16 :EpochBegin;
+    epochReady @17 :EpochReady;
+    horizon @18 :Horizon;
+    heartbeat @19 :Heartbeat;
+    faultReport @20 :FaultReport;
+    epochEnd @21 :EpochEnd;
+    drain @22 :Drain;
+    stopped @23 :Stopped;
+
+    # --- checkpoints ---
+    snapshotTaken @24 :SnapshotTaken;
+    shardSaved @25 :ShardSaved;
+    checkpointSealed @26 :CheckpointSealed;
+
+    # --- inspection ---
+    inspect @27 :Inspect;
+    inspection @28 :Inspection;
+    tick @29 :Tick;
+    stopRequested @30 :StopRequested;
+  }
+}
+
+enum StepKind { train @0; trainAndSnapshot @1; }
+enum StepOutcome { commit @0; skip @1; void @2; }
+
+struct StepBegin {
+  # Supervisor → DataLoader, Compute, Sharding, Checkpoint: this step may be posted. Sent once the horizon covers it.
+  kind @0 :StepKind;
+  last @1 :Bool;                  # no step follows: the run drains after it
+  learningRate @2 :Float64;
+}
+struct BatchReady {
+  # DataLoader → Compute, with the lease of a slot of `batches`. Across processes the payload is received into such a slot.
+  tokens @0 :UInt64;              # valid targets in it
+  digest @1 :UInt64;              # XXH3 of the token ids, in row order
+}
+struct WeightsGathered { backward @0 :Bool; }     # Sharding → Compute, with the lease of a slot of `weights`
+struct GradientReady {}           # Compute → Sharding, with the lease of a slot of `gradients`
+struct GradientReduced {}         # Sharding → itself: a reduce is done (its slot goes home by the lease)
+struct MicroBatchDone {
+  # Compute → Sharding: all of a micro-batch's backward ran; its loss stands in device memory, counted here for the report.
+  tokens @0 :UInt64;
+  digest @1 :UInt64;
+}
+struct StepReport {
+  # Sharding → Supervisor → Coordinator: the verdict as read from the device, and what the step was.
+  outcome @0 :StepOutcome;
+  loss @1 :Float64;               # mean over all valid tokens of the global batch
+  gradNorm @2 :Float64;           # before clipping
+  learningRate @3 :Float64;       # used in this step
+  tokens @4 :UInt64;              # valid tokens of the global batch
+  localTokens @5 :UInt64;         # this rank's
+  digest @6 :UInt64;              # of this rank's token ids
+  stepNanos @7 :UInt64;           # from the previous step's report to this one's
+  arenaPeakBytes @8 :UInt64;
+  bytesGathered @9 :UInt64;       # moved by all-gathers in this step, this rank's receive side
+  bytesReduced @10 :UInt64;
+  waitBatchNanos @11 :UInt64;     # Compute idle for want of a batch
+  kind @12 :StepKind;
+  nonFinite @13 :UInt64;          # values counted bad by the verdict
+}
+struct SlotHome {
+  # A lease's end → the slot's owner (in process only): the slot may be used again.
+  edge @0 :UInt16;                # messages/edge_kind.hpp: EdgeKind
+  slot @1 :UInt32;
+  generation @2 :UInt64;          # how often the slot was taken; a stale one is ignored
+}
+struct LaneDone {
+  # A lane → the actor that posted (in process only): the operation `where.operation` is over.
+  outcome @0 :UInt8;              # src/base/outcome.hpp: Outcome::Kind
+  cause @1 :Text;
+  lane @2 :UInt8;
+}
+struct MetricBatch {
+  # Any actor → Metrics: named numbers of this step.
+  struct Entry { name @0 :Text; value @1 :Float64; }
+  entries @0 :List(Entry);
+}
+
+struct Join {
+  # Supervisor → Coordinator, first letter of a worker. One for each rank that its process hosts.
+  worldSize @0 :UInt32;
+  configHash @1 :UInt64;          # all ranks must agree
+  planHashes @2 :List(PlanHash);
+  host @3 :Text;
+  pid @4 :UInt32;
+  restored @5 :UInt64;            # step of the checkpoint that this rank found newest; 0: none
+}
+struct PlanHash { communicator @0 :UInt16; hash @1 :UInt64; }
+struct EpochBegin {
+  # Coordinator → Supervisors: the epoch's members and start. Actors build slot tables, communicators and state, then answer EpochReady.
+  members @0 :List(UInt32);
+  firstStep @1 :UInt64;           # first step to run
+  restoreStep @2 :UInt64;         # sealed checkpoint to load; 0: initialise from the seed
+  communicatorTag @3 :Text;       # names this epoch's communicators; unique for each epoch of each run
+}
+struct EpochReady {
+  # Supervisor → Coordinator: state is in place, plans and hashes below; steps may be granted.
+  planHashes @0 :List(PlanHash);
+  arenaBytes @1 :UInt64;          # device memory planned
+}
+struct Grant { step @0 :UInt64; kind @1 :StepKind; last @2 :Bool; learningRate @3 :Float64; }
+struct Horizon {
+  # Coordinator → Supervisors: these steps may begin. A step that was never granted never begins.
+  grants @0 :List(Grant);
+}
+struct Heartbeat {
+  # Supervisor → Coordinator, every second: alive, and what is the oldest thing it waits for.
+  step @0 :UInt64;
+  oldest @1 :Text;                # "comm: gather L2", empty when nothing is pending
+  oldestNanos @2 :UInt64;         # age
+}
+struct FaultReport {
+  # Whoever noticed → Supervisor → Coordinator. The first of an epoch is its cause, later ones are consequences.
+  rank @0 :UInt32;                # that is at fault; may differ from the sender
+  cause @1 :Text;
+  signal @2 :Int32;               # the process's, if the agent saw it die; 0 otherwise
+}
+struct EpochEnd {
+  # Coordinator → Supervisors: abort. Halt lanes, abort communicators, drain, answer Stopped; exit if `final`.
+  cause @0 :Text;
+  final @1 :Bool;
+}
+struct Drain {
+  # Coordinator → Supervisors: the last granted step is done everywhere; leave cleanly and answer Stopped.
+}
+struct Stopped {
+  # Supervisor → Coordinator: lanes are idle, leases are home, files are closed.
+  step @0 :UInt64;                # last committed or skipped
+  leasesOut @1 :UInt32;           # slots that did not come home; 0 in a healthy run
+}
+
+struct SnapshotTaken {}           # Checkpoint's copy lane → Sharding: the state may be overwritten from here on
+struct ShardSaved {
+  # Checkpoint → Coordinator: this rank's shard of the checkpoint of `where.step` is on disk, synced.
+  file @0 :Text;                  # relative to the checkpoint's folder
+  bytes @1 :UInt64;
+  hash @2 :UInt64;                # XXH3 of the file
+  ok @3 :Bool;
+  problem @4 :Text;               # when not ok: what the storage said
+}
+struct CheckpointSealed {
+  # Coordinator → Checkpoint actors: the manifest of `where.step` was renamed into place, or given up.
+  ok @0 :Bool;
+  problem @1 :Text;
+}
+
+struct Inspect {}                 # Supervisor → actors of its rank: say what you wait for (in process)
+struct Inspection {
+  # Actor → Supervisor: plan position, slots held, last letter; also what `troupe inspect` prints.
+  text @0 :Text;
+  waiting @1 :Text;               # "weights of L3 (backward)"; empty when nothing is awaited
+  leasesOut @2 :UInt32;
+}
+struct Tick {}                    # the clock → an actor: a timer that it set
+struct StopRequested {
+  # The launcher's signal handler, or a worker's → Coordinator: save at the next step boundary and stop.
+  reason @0 :Text;
+}
