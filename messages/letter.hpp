@@ -30,6 +30,10 @@ class Parcel {
   Lease lease_;
 };
 
+/// The envelope's parts as our own types.
+[[nodiscard]] Where where_of(schema::Envelope::Reader envelope);
+[[nodiscard]] ActorAddress address_of(schema::Address::Reader address);
+
 /// Which member of the body's union is T? Specialised for each kind in messages/kinds.hpp.
 template <class T>
 struct Body;
@@ -40,10 +44,10 @@ class Letter {
  public:
   explicit Letter(std::shared_ptr<const Parcel> parcel) : parcel_(std::move(parcel)) {}
   [[nodiscard]] typename T::Reader body() const { return Body<T>::get(parcel_->envelope()); }
-  [[nodiscard]] Where where() const;
+  [[nodiscard]] Where where() const { return where_of(parcel_->envelope()); }
   [[nodiscard]] OperationIndex operation() const { return OperationIndex{parcel_->envelope().getWhere().getOperation()}; }
-  [[nodiscard]] ActorAddress from() const;
-  [[nodiscard]] ActorAddress to() const;
+  [[nodiscard]] ActorAddress from() const { return address_of(parcel_->envelope().getFrom()); }
+  [[nodiscard]] ActorAddress to() const { return address_of(parcel_->envelope().getTo()); }
   [[nodiscard]] const Lease& lease() const noexcept { return parcel_->lease(); }
   [[nodiscard]] const std::shared_ptr<const Parcel>& parcel() const noexcept { return parcel_; }
 

@@ -1,0 +1,65 @@
+#include "messages/letter.hpp"
+
+#include <stdexcept>
+#include <string>
+
+#include "messages/write.hpp"
+
+namespace troupe {
+namespace {
+
+capnp::ReaderOptions without_limit() {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = kj::maxValue;  // it counts over the reader's life, and a letter may be read any number of times
+  return options;
+}
+
+}  // namespace
+
+Parcel::Parcel(kj::Array<capnp::word> words, Lease lease)
+    : words_(kj::mv(words)), reader_(words_, without_limit()), root_(reader_.getRoot<schema::Envelope>()), lease_(std::move(lease)) {}
+
+std::span<const std::byte> Parcel::bytes() const { return std::as_bytes(std::span(words_.begin(), words_.size())); }
+
+Where where_of(schema::Envelope::Reader envelope) {
+  const auto where = envelope.getWhere();
+  return {EpochId{where.getEpoch()}, Step{where.getStep()}, Micro{where.getMicro()}, Unit{where.getUnit()}};
+}
+
+ActorAddress address_of(schema::Address::Reader address) { return {Rank{address.getRank()}, static_cast<ActorKind>(address.getActor())}; }
+
+void set_heading(schema::Envelope::Builder envelope, const Heading& heading, const Lease& lease) {
+  auto to = envelope.initTo();
+  to.setRank(heading.to.rank.value());
+  to.setActor(static_cast<std::uint16_t>(heading.to.actor));
+  auto from = envelope.initFrom();
+  from.setRank(heading.from.rank.value());
+  from.setActor(static_cast<std::uint16_t>(heading.from.actor));
+  auto where = envelope.initWhere();
+  where.setEpoch(heading.where.epoch.value());
+  where.setStep(heading.where.step.value());
+  where.setMicro(heading.where.micro.value());
+  where.setUnit(heading.where.unit.value());
+  where.setOperation(heading.operation.value());
+  where.setSlot(lease ? lease.slot().value() : 0);
+  envelope.setSentNanos(static_cast<std::uint64_t>(heading.sent.count()));
+  envelope.setFlow(heading.flow);
+}
+
+std::shared_ptr<const Parcel> seal(capnp::MallocMessageBuilder& builder, Lease lease) {
+  const auto segments = builder.getSegmentsForOutput();
+  if (segments.size() == 1 && (segments[0].size() + 1) * sizeof(capnp::word) <= max_letter_bytes) {
+    return std::make_shared<const Parcel>(capnp::messageToFlatArray(segments), std::move(lease));
+  }
+  const auto envelope = builder.getRoot<schema::Envelope>().asReader();
+  const std::size_t words = envelope.totalSize().wordCount + 1;  // the root pointer
+  if (const std::size_t bytes = (words + 1) * sizeof(capnp::word); bytes > max_letter_bytes) {
+    throw std::length_error("cannot write a letter of kind " + std::string(name_of(envelope.getBody().which())) + ": it has " + std::to_string(bytes) +
+                            " bytes, the limit is " + std::to_string(max_letter_bytes) + "; put bulk data into a slot");
+  }
+  capnp::MallocMessageBuilder joined(static_cast<unsigned>(words), capnp::AllocationStrategy::FIXED_SIZE);
+  joined.setRoot(envelope);
+  return std::make_shared<const Parcel>(capnp::messageToFlatArray(joined), std::move(lease));
+}
+
+}  // namespace troupe
