@@ -1,0 +1,70 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/model/model_description.hpp"
+#include "src/model/weight_layout.hpp"
+
+namespace troupe {
+
+/// Which values of a block backward finds saved, and which it computes again from the block's input (activation checkpointing).
+enum class Recompute : std::uint8_t { none, full };
+
+/// What a buffer of the arena is for.
+enum class BufferKind : std::uint8_t { activation, float8, gradient, scale };
+[[nodiscard]] const char* name_of(BufferKind kind) noexcept;
+
+/// One value, or one representation of it, in the arena from its first use to its last. Instructions are counted over a whole
+/// micro-batch: forward of all units, then backward of all.
+struct TapeBuffer {
+  std::string name;
+  BufferKind kind{};
+  DType dtype = DType::f32;
+  std::int64_t rows = 0, cols = 0;
+  std::uint32_t first = 0, last = 0;
+  bool saved = false;  ///< lives from forward into backward
+  std::size_t bytes = 0, offset = 0;
+};
+
+/// What an instruction calls; one kernel each but for the casts (amax, scale, quantize).
+enum class InstructionCode : std::uint8_t {
+  embedding, rms_norm, linear, linear_fp8, rotary, attention, swiglu, add, cross_entropy, cast_fp8, cast_weight_fp8,
+  embedding_backward, rms_norm_backward, linear_backward_weight, linear_backward_input, linear_fp8_backward_weight, linear_fp8_backward_input,
+  rotary_backward, attention_backward, swiglu_backward, copy
+};
+
+/// One call on buffers of the arena; operands in the kernel's order. Fp8 operands are followed by their scale buffer, but for weights
+/// that were gathered in fp8, whose scale the shards own.
+struct Instruction {
+  InstructionCode code{};
+  std::vector<int> operands;    ///< indices into TapePlan::buffers
+  int parameter = -1;           ///< of the unit
+  int weight = -1;              ///< buffer with the weight cast to fp8 here, its scale follows in the next buffer; -1: as gathered
+  bool accumulate = false;      ///< adds to the input's gradient
+  bool accumulate_weight = false;
+  const TapeStep* step = nullptr;  ///< heads and eps; in `model`'s tapes
+};
+
+struct TapePlanOptions {
+  Recompute recompute = Recompute::none;
+  bool inference = false;  ///< forward only, without the loss; the logits stay
+};
+
+/// All tapes of a model as two lists of instructions a unit on one arena whose offsets are fixed: liveness, saved and recomputed values,
+/// inserted casts and summed gradients are decided here, once. A value; the ModelDescription that it was made of outlives it.
+struct TapePlan {
+  TapeSizes sizes;
+  std::vector<std::vector<Instruction>> forward, backward;  ///< [unit]; backward in the order of execution within the unit
+  std::vector<TapeBuffer> buffers;
+  std::size_t arena_bytes = 0;  ///< what first-fit by lifetime needs
+  std::size_t peak_bytes = 0;   ///< the most that lives at one instruction; arena − peak is lost to fragmentation
+  std::vector<std::size_t> peak_by_kind;  ///< [BufferKind] at the peak
+  std::size_t peak_saved = 0;   ///< saved ones among them
+  int logits = -1;              ///< buffer
+};
+
+[[nodiscard]] TapePlan plan_tapes(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const TapePlanOptions& options);
+
+}  // namespace troupe

@@ -1,0 +1,95 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/device/device.hpp"
+#include "src/device/state_tensor.hpp"
+#include "src/model/model_description.hpp"
+#include "src/model/programs.hpp"
+#include "src/model/tape_plan.hpp"
+#include "src/model/weight_layout.hpp"
+#include "src/optimizer/adamw_settings.hpp"
+
+namespace troupe {
+
+/// Everything that one rank's arithmetic of one epoch depends on. A value.
+struct TrainingOptions {
+  BatchLayout batch;                 ///< of one micro-batch of this rank
+  std::uint32_t micro_batches = 1;   ///< gradient accumulation
+  std::uint32_t rank = 0, world = 1; ///< in dp_shard
+  DType compute = DType::f32;        ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
+  Float8Settings float8;
+  Recompute recompute = Recompute::none;
+  AdamWSettings optimizer;
+  double max_norm = 1.0;             ///< ≤ 0: no clipping
+  double nominal_tokens = 0;         ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world
+};
+
+/// What one unit costs; for the plan compiler, estimate and simulate. FLOPs of one micro-batch.
+struct UnitCost {
+  std::size_t weights_bytes = 0;     ///< of a gather, all ranks' parts (one byte a value where fp8 travels)
+  std::size_t gradients_bytes = 0;   ///< of a reduce
+  double forward_flops = 0, backward_flops = 0;
+  std::int64_t parameters = 0;       ///< that its optimizer step updates, on all ranks
+};
+
+/// Bytes of one kind of memory of one rank, known before step one.
+struct MemoryItem {
+  std::string kind;  ///< "fp32 masters", "saved activations", "weights slot", …
+  std::size_t bytes = 0;
+  bool per_slot = false;  ///< of one slot of an edge; the edge's slot count multiplies it
+};
+
+/// What can be said of a TrainingModel without making one: no device, no allocation. A pure function of its arguments.
+struct TrainingEstimate {
+  WeightLayout layout;
+  TapePlan tapes;
+  std::vector<UnitCost> units;
+  std::vector<MemoryItem> memory;
+  double flops_per_token = 0;
+  std::int64_t parameter_count = 0;
+  [[nodiscard]] std::size_t weights_slot_bytes() const noexcept;    ///< the largest unit's
+  [[nodiscard]] std::size_t gradients_slot_bytes() const noexcept;
+  [[nodiscard]] std::size_t resident_bytes() const noexcept;        ///< all that is not per slot
+};
+[[nodiscard]] TrainingEstimate estimate_training(const ModelDescription& model, const TrainingOptions& options);
+
+/// The arithmetic of one rank for one epoch: state shards, arena, and the programs that lanes run. Made and destroyed on the main thread;
+/// its programs follow programs.hpp. Memory is allocated in the constructor and nowhere else.
+class TrainingModel {
+ public:
+  /// `device` and `halt` (may be null) outlive the model. Throws std::bad_alloc, or std::invalid_argument naming what does not fit.
+  TrainingModel(ModelDescription model, TrainingOptions options, Device& device, const HaltWord* halt);
+  ~TrainingModel();
+  TrainingModel(const TrainingModel&) = delete;
+  TrainingModel& operator=(const TrainingModel&) = delete;
+
+  [[nodiscard]] ComputeProgram& compute() noexcept;
+  [[nodiscard]] ShardProgram& shards() noexcept;
+  /// fp32 masters, exp_avg, exp_avg_sq: this rank's rows. Step counts ("optimizer.step.<parameter>", i64 [1]): of rank 0; the other ranks
+  /// list them too, with rows 1, to be restored, and `replicated` says so.
+  [[nodiscard]] StateTensors state();
+  /// Fills the masters: each value is a function of (seed, parameter's name, index in the whole tensor), so that it does not depend on
+  /// the sharding. Moments and step counts become zero. Blocks.
+  void initialise(std::uint64_t seed);
+  /// After the state was overwritten from a checkpoint: padding and what depends on the state are made new. Fp8 scales are computed by
+  /// each step's `scales` anyway.
+  void after_restore();
+
+  [[nodiscard]] std::uint32_t units() const noexcept;
+  [[nodiscard]] const ModelDescription& description() const noexcept;
+  [[nodiscard]] const TrainingOptions& options() const noexcept;
+  [[nodiscard]] const TrainingEstimate& estimate() const noexcept;
+  /// Bytes that the constructor took from the device; equals estimate().resident_bytes().
+  [[nodiscard]] std::size_t allocated_bytes() const noexcept;
+  /// All weights of a unit, cast as a gather would, where this rank is the whole world (sampling, tests). `weights`: weights_bytes(unit).
+  void place_weights(Stream& stream, Unit unit, std::span<std::byte> weights);
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace troupe

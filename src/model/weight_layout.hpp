@@ -1,0 +1,63 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/model/model_description.hpp"
+
+namespace troupe {
+
+/// FP8 of the linears of blocks and head: tensor-wise dynamic scaling. The `[float8]` section.
+struct Float8Settings {
+  bool enable = false;
+  std::vector<std::string> filter_fqns;  ///< a linear whose name contains one of these stays in high precision
+  bool all_gather = true;                ///< weights travel as one byte a value, cast on their shard with the scale of the whole tensor
+};
+
+/// Which linears run in fp8, by name without ".weight", and why the others do not.
+struct Float8Selection {
+  struct Skipped { std::string name, why; };
+  std::vector<std::string> converted;
+  std::vector<Skipped> skipped;
+};
+
+/// One parameter as a unit's slots hold it: padded_rows × cols, row-major, member r's rows at [r, r+1) · rows_per_rank.
+struct ParameterSlot {
+  std::size_t parameter = 0;          ///< index into WeightLayout::parameters
+  std::size_t weight_offset = 0;      ///< bytes, in the weights slot
+  std::size_t gradient_offset = 0;    ///< bytes, in the gradients slot
+  DType stored = DType::f32;          ///< in the weights slot: the compute type, or e4m3
+  bool fp8 = false;                   ///< the linear computes in fp8
+  bool tied_reader = false;           ///< this unit reads another unit's parameter
+};
+
+/// A parameter with state of its own; tied names have none.
+struct LaidParameter {
+  ParameterDescription description;
+  std::size_t unit = 0;               ///< that owns it
+  std::int64_t rows_per_rank = 0;     ///< padded
+  bool fp8 = false;
+  bool tied = false;                  ///< another unit reads it too
+  [[nodiscard]] std::int64_t first_row(std::uint32_t rank) const noexcept { return std::min(rows_per_rank * rank, description.rows); }
+  [[nodiscard]] std::int64_t rows_of(std::uint32_t rank) const noexcept { return std::min(rows_per_rank * (rank + 1), description.rows) - first_row(rank); }
+};
+
+struct UnitLayout {
+  std::vector<ParameterSlot> slots;   ///< in the order of the unit's parameters
+  std::size_t weights_bytes = 0, gradients_bytes = 0;  ///< of a slot that holds the unit
+};
+
+/// Where every parameter lies, on every rank; a pure function of model, sizes, precision and world.
+struct WeightLayout {
+  std::uint32_t world = 1;
+  DType compute = DType::f32;
+  DType gradient = DType::f32;  ///< f64 only where compute is (tests)
+  std::vector<LaidParameter> parameters;
+  std::vector<UnitLayout> units;
+  Float8Selection float8;
+};
+
+[[nodiscard]] WeightLayout lay_out_weights(const ModelDescription& model, const TapeSizes& sizes, const Float8Settings& float8, std::uint32_t world);
+
+}  // namespace troupe
