@@ -1,0 +1,154 @@
+#include "src/base/schema.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+namespace troupe {
+namespace {
+
+std::string canonical(std::string_view name) {
+  std::string text(name);
+  std::replace(text.begin(), text.end(), '-', '_');
+  return text;
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
+
+}  // namespace
+
+std::string_view name_of(KeyClass key_class) noexcept {
+  switch (key_class) {
+    case KeyClass::live: return "live";
+    case KeyClass::epoch: return "epoch";
+    case KeyClass::frozen: return "frozen";
+  }
+  return "?";
+}
+
+std::string_view name_of(KeySource source) noexcept {
+  switch (source) {
+    case KeySource::builtin: return "default";
+    case KeySource::file: return "file";
+    case KeySource::command_line: return "command line";
+  }
+  return "?";
+}
+
+void Schema::section(std::string name, std::string doc) {
+  current_ = std::move(name);
+  const auto known = std::find_if(sections_.begin(), sections_.end(), [&](const auto& s) { return s.first == current_; });
+  if (known == sections_.end()) sections_.emplace_back(current_, std::move(doc));
+}
+
+Key& Schema::key(std::string_view name, KeyTarget member, KeyClass key_class, std::string doc) {
+  Key& key = keys_.emplace_back();
+  key.name = current_ + "." + std::string(name);
+  key.target = member;
+  key.key_class = key_class;
+  key.doc = std::move(doc);
+  key.initial = key.toml();
+  if (!by_name_.emplace(key.name, &key).second) throw std::logic_error("configuration key declared twice: " + key.name);
+  return key;
+}
+
+Key& Schema::ignored(std::string_view name, std::string why) { return key(name, std::monostate{}, KeyClass::live, std::move(why)); }
+
+Key* Schema::find(std::string_view name) {
+  const std::string wanted = canonical(name);
+  if (const auto found = by_name_.find(wanted); found != by_name_.end()) return found->second;
+  for (auto& key : keys_) {
+    if (std::find(key.aliases.begin(), key.aliases.end(), wanted) != key.aliases.end()) return &key;
+  }
+  return nullptr;
+}
+
+bool Schema::is_section(std::string_view name) const {
+  const std::string prefix = canonical(name) + ".";
+  const auto below = [&](const std::string& full) { return full.starts_with(prefix); };
+  return std::any_of(keys_.begin(), keys_.end(), [&](const Key& key) { return below(key.name) || std::any_of(key.aliases.begin(), key.aliases.end(), below); });
+}
+
+std::string Schema::nearest_key(std::string_view name) const {
+  const std::string wanted = canonical(name);
+  std::string best;
+  std::size_t least = std::max<std::size_t>(2, wanted.size() / 4) + 1;
+  const auto consider = [&](const std::string& candidate, const std::string& answer) {
+    // The same word in another section is the likeliest slip.
+    const std::size_t distance = leaf_of(candidate) == leaf_of(wanted) ? 1 : edit_distance(wanted, candidate);
+    if (distance < least) { least = distance; best = answer; }
+  };
+  for (const auto& key : keys_) {
+    consider(key.name, key.name);
+    for (const auto& alias : key.aliases) consider(alias, key.name);
+  }
+  return best;
+}
+
+std::string Schema::nearest_section(std::string_view name) const {
+  std::string best;
+  std::size_t least = std::max<std::size_t>(2, name.size() / 3) + 1;
+  for (const auto& [section, doc] : sections_) {
+    const std::size_t distance = edit_distance(canonical(name), section);
+    if (distance < least) { least = distance; best = section; }
+  }
+  return best;
+}
+
+void Schema::unknown(std::string_view written_name, const std::string& where, std::string_view spelled) {
+  const std::string name = canonical(written_name);
+  const std::string parent = name.substr(0, name.rfind('.'));
+  if (name.find('.') != std::string::npos && is_section(parent)) {
+    const std::string near = nearest_key(name);
+    problem(where, "unknown key '" + std::string(spelled) + "'" + (near.empty() ? "; `troupe config --help` lists all keys" : "; did you mean '" + near + "'?"));
+    return;
+  }
+  const std::string section = name.find('.') == std::string::npos ? name : parent;
+  const std::string near = nearest_section(section);
+  problem(where, "unknown section '" + section + "' (in '" + std::string(spelled) + "')" +
+                     (near.empty() ? "; `troupe config --help` lists all sections" : "; did you mean '" + near + "'?"));
+}
+
+bool Schema::claim(Key& key, std::string_view written_name, KeySource source, const std::string& where) {
+  if (key.source != source || source == KeySource::builtin) return true;
+  problem(where, std::string(written_name) + ": '" + key.name + "' was already set at " + key.where + "; keep one of the two");
+  return false;
+}
+
+void Schema::record(Key& key, std::string_view written_name, const std::string& wrong, KeySource source, const std::string& where) {
+  if (!wrong.empty()) {
+    problem(where, std::string(written_name) + ": " + wrong);
+  } else if (!key.effective()) {
+    notes_.push_back(where + ": " + std::string(written_name) + " has no effect: " + key.doc);
+  }
+  key.source = source;
+  key.where = where;
+}
+
+void Schema::set(std::string_view written_name, const RawValue& raw, KeySource source, const std::string& where) {
+  Key* key = find(written_name);
+  if (key == nullptr) return unknown(written_name, where, written_name);
+  if (claim(*key, written_name, source, where)) record(*key, written_name, key->assign(raw), source, where);
+}
+
+void Schema::set_text(std::string_view written_name, std::string_view text, KeySource source, const std::string& where) {
+  Key* key = find(written_name);
+  if (key == nullptr) return unknown(written_name, where, written_name);
+  if (claim(*key, written_name, source, where)) record(*key, written_name, key->assign_text(text), source, where);
+}
+
+}  // namespace troupe

@@ -1,0 +1,177 @@
+#include "src/config/job_config.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+
+#include "src/config/toml_reader.hpp"
+
+namespace troupe {
+namespace {
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const auto& line : lines) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+/// Checks that need two keys; each problem names both.
+void check_together(Schema& schema, const JobConfig& config) {
+  const auto where = [&](std::string_view key) { const auto* found = schema.find(key); return found->where.empty() ? std::string("default") : found->where; };
+  if (!config.trace.steps.empty() && (config.trace.steps.size() != 2 || config.trace.steps[0] > config.trace.steps[1])) {
+    schema.problem(where("trace.steps"), "trace.steps: expected [first, last] with first <= last");
+  }
+  if (config.checkpoint.keep_latest_k == 1) {
+    schema.problem(where("checkpoint.keep_latest_k"), "checkpoint.keep_latest_k: 1 would leave no checkpoint if the newest were damaged; use 0 (keep all) or at least 2");
+  }
+  if (config.training.global_batch_size > 0 && config.training.global_batch_size % config.training.local_batch_size != 0) {
+    schema.problem(where("training.global_batch_size"), "training.global_batch_size: " + std::to_string(config.training.global_batch_size) +
+                   " is no multiple of training.local_batch_size = " + std::to_string(config.training.local_batch_size));
+  }
+}
+
+}  // namespace
+
+void describe(Schema& schema, JobSettings& s) {
+  schema.section("job", "The run as a whole.");
+  schema.key("dump_folder", &s.dump_folder, KeyClass::frozen, "the run's folder: config, metrics, journal, logs, trace, checkpoints").apart();
+  schema.key("description", &s.description, KeyClass::frozen, "free text").apart();
+  schema.ignored("use_for_integration_test", "it only marks the file");
+  schema.ignored("print_config", "`troupe config` prints the merged configuration").alias("job.print_args");
+}
+
+void JobConfig::describe_to(Schema& schema) {
+  describe(schema, job);
+  describe(schema, model);
+  describe(schema, float8);
+  describe(schema, optimizer);
+  describe(schema, lr_scheduler);
+  describe(schema, training);
+  describe(schema, data);
+  describe(schema, parallelism);
+  describe(schema, slots);
+  describe(schema, runtime);
+  describe(schema, checkpoint);
+  describe(schema, metrics);
+  describe(schema, trace);
+  describe(schema, comm);
+  describe(schema, debug);
+}
+
+Result<JobConfig> JobConfig::load(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  if (file.empty()) return parse("", "", overrides);
+  std::ifstream in(file, std::ios::binary);
+  std::error_code ignored;
+  if (!in || std::filesystem::is_directory(file, ignored)) {
+    return Error{"cannot read the configuration file " + file.string() + ": " + (std::filesystem::exists(file, ignored) ? "no permission, or not a file" : "no such file")};
+  }
+  std::ostringstream text;
+  text << in.rdbuf();
+  return parse(text.str(), file.string(), overrides);
+}
+
+Result<JobConfig> JobConfig::parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides) {
+  JobConfig config;
+  Schema schema;
+  config.describe_to(schema);
+  if (!text.empty()) apply_toml(schema, text, name);
+  apply_command_line(schema, overrides);
+  if (schema.problems().empty()) check_together(schema, config);
+  if (!schema.problems().empty()) return Error{joined(schema.problems())};
+  for (const auto& key : schema.keys()) {
+    if (key.source != KeySource::builtin) config.origins[key.name] = Origin{key.source, key.where};
+  }
+  config.notes = schema.notes();
+  return config;
+}
+
+std::string JobConfig::to_toml() const {
+  JobConfig copy = *this;
+  Schema schema;
+  copy.describe_to(schema);
+  std::string text;
+  for (const auto& [section, doc] : schema.sections()) {
+    std::string body;
+    for (const auto& key : schema.keys()) {
+      if (key.name.substr(0, key.name.rfind('.')) != section) continue;
+      if (const auto value = key.toml(); !value.empty()) body += key.name.substr(section.size() + 1) + " = " + value + "\n";
+    }
+    if (!body.empty()) text += (text.empty() ? "[" : "\n[") + section + "]\n" + body;
+  }
+  return text;
+}
+
+std::string JobConfig::table() const {
+  JobConfig copy = *this;
+  Schema schema;
+  copy.describe_to(schema);
+  std::vector<std::array<std::string, 4>> rows{{"key", "value", "source", "class"}};
+  for (const auto& key : schema.keys()) {
+    if (!key.effective()) continue;
+    const auto origin = origins.find(key.name);
+    const std::string source = origin == origins.end() ? "default" : origin->second.where;
+    const std::string value = key.toml();
+    rows.push_back({key.name, value.empty() ? "none" : value, source, std::string(name_of(key.key_class))});
+  }
+  std::array<std::size_t, 4> width{};
+  for (const auto& row : rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) line += i + 1 < row.size() ? row[i] + std::string(width[i] + 2 - row[i].size(), ' ') : row[i];
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::uint64_t JobConfig::hash() const {
+  JobConfig copy = *this;
+  Schema schema;
+  copy.describe_to(schema);
+  std::string text;
+  for (const auto& key : schema.keys()) {
+    if (key.hashed()) text += key.name + "=" + key.toml() + "\n";
+  }
+  return XXH3_64bits(text.data(), text.size());
+}
+
+Result<MeshDegrees> JobConfig::mesh(std::int64_t world) const {
+  const auto& p = parallelism;
+  const std::int64_t others = p.context_parallel_degree * p.tensor_parallel_degree * p.pipeline_parallel_degree;
+  MeshDegrees mesh{p.data_parallel_replicate_degree, p.data_parallel_shard_degree};
+  const auto factors = [&](const std::string& tail) {
+    const auto degree = [](std::int64_t d) { return std::to_string(d); };
+    return "parallelism: pipeline " + degree(p.pipeline_parallel_degree) + " x data_parallel_replicate " + degree(p.data_parallel_replicate_degree) +
+           " x data_parallel_shard " + degree(p.data_parallel_shard_degree) + " x context " + degree(p.context_parallel_degree) + " x tensor " +
+           degree(p.tensor_parallel_degree) + tail;
+  };
+  const std::string ranks = std::to_string(world) + (world == 1 ? " rank" : " ranks");
+  if (world < 1) return Error{"the world has " + std::to_string(world) + " ranks; at least 1 is needed (--nproc, WORLD_SIZE)"};
+  if (mesh.replicate == -1 && mesh.shard == -1) return Error{factors(": only one degree may be -1")};
+  for (auto* open : {&mesh.replicate, &mesh.shard}) {
+    if (*open != -1) continue;
+    const std::int64_t known = others * (open == &mesh.replicate ? mesh.shard : mesh.replicate);
+    if (world % known != 0) return Error{factors(": the world of " + ranks + " is no multiple of " + std::to_string(known) + ", so the degree of -1 cannot be found")};
+    *open = world / known;
+  }
+  const std::int64_t product = others * mesh.replicate * mesh.shard;
+  if (product != world) return Error{factors(" = " + std::to_string(product) + ", but the world has " + ranks + "; change a degree or --nproc")};
+  if (others != 1 || p.expert_parallel_degree != 1 || mesh.replicate != 1) {
+    return Error{factors(", expert " + std::to_string(p.expert_parallel_degree) + ": in this version only data_parallel_shard_degree may be above 1")};
+  }
+  return mesh;
+}
+
+Result<std::int64_t> JobConfig::micro_batches(std::int64_t ranks) const {
+  if (training.global_batch_size < 0) return std::int64_t{1};
+  const std::int64_t at_once = training.local_batch_size * ranks;
+  if (training.global_batch_size % at_once == 0) return training.global_batch_size / at_once;
+  return Error{"training.global_batch_size = " + std::to_string(training.global_batch_size) + " is no multiple of training.local_batch_size = " +
+               std::to_string(training.local_batch_size) + " x " + std::to_string(ranks) + " data-parallel ranks = " + std::to_string(at_once)};
+}
+
+}  // namespace troupe

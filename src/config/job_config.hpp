@@ -1,0 +1,81 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "src/base/result.hpp"
+#include "src/base/schema.hpp"
+#include "src/checkpoint/settings.hpp"
+#include "src/data/settings.hpp"
+#include "src/metrics/settings.hpp"
+#include "src/model/settings.hpp"
+#include "src/optimizer/settings.hpp"
+#include "src/runtime/settings.hpp"
+#include "src/trace/settings.hpp"
+
+namespace troupe {
+
+/// [job]
+struct JobSettings {
+  std::string dump_folder = "./outputs";
+  std::string description = "default job";
+};
+void describe(Schema& schema, JobSettings& settings);
+
+/// The mesh that a world of ranks gives; every degree at least 1, their product the world.
+struct MeshDegrees {
+  std::int64_t replicate = 1, shard = 1;
+  [[nodiscard]] std::int64_t data_parallel() const noexcept { return replicate * shard; }
+};
+
+/// The whole configuration of a run, merged from defaults, a TOML file and the command line. A value: copies are independent.
+struct JobConfig {
+  JobSettings job;
+  ModelSettings model;
+  OptimizerSettings optimizer;
+  ScheduleSettings lr_scheduler;
+  TrainingSettings training;
+  DataSettings data;
+  ParallelismSettings parallelism;
+  Float8Settings float8;
+  SlotSettings slots;
+  RuntimeSettings runtime;
+  CheckpointSettings checkpoint;
+  MetricsSettings metrics;
+  TraceSettings trace;
+  CommSettings comm;
+  DebugSettings debug;
+
+  struct Origin { KeySource source = KeySource::builtin; std::string where; };
+  std::map<std::string, Origin> origins;  ///< of the keys that are not at their default's source
+  std::vector<std::string> notes;         ///< one line each, to be shown at start: keys that have no effect
+
+  /// `file` may be empty: defaults and overrides alone. `overrides`: the arguments "--section.key", "value", "--section.key=value", …
+  /// The error holds one line for every problem: file, line and column, what was written, what was expected, the nearest known name.
+  [[nodiscard]] static Result<JobConfig> load(const std::filesystem::path& file, const std::vector<std::string>& overrides = {});
+  /// The same from text; `name` stands in messages.
+  [[nodiscard]] static Result<JobConfig> parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
+  [[nodiscard]] static JobConfig defaults() { return {}; }
+
+  /// The merged result as TOML, every key written; `load` of it gives the same values (origins aside).
+  [[nodiscard]] std::string to_toml() const;
+  /// One line a key: name, value, source, class.
+  [[nodiscard]] std::string table() const;
+  /// XXH3-64 of the values in which all ranks must agree: all but folders and what only reports.
+  [[nodiscard]] std::uint64_t hash() const;
+  /// The mesh for `world` ranks, or why there is none: all factors and their product.
+  [[nodiscard]] Result<MeshDegrees> mesh(std::int64_t world) const;
+  /// Micro-batches of one rank in one step for this many data-parallel ranks, or why the batch does not divide.
+  [[nodiscard]] Result<std::int64_t> micro_batches(std::int64_t data_parallel_ranks) const;
+  /// Steps of the schedule: lr_scheduler.total_steps, else training.steps.
+  [[nodiscard]] std::int64_t schedule_steps() const noexcept { return lr_scheduler.total_steps.value_or(training.steps); }
+
+  /// Declares all keys on this object's members.
+  void describe_to(Schema& schema);
+  /// docs/config.md: every key with type, default, class, limits, aliases.
+  [[nodiscard]] static std::string reference_markdown();
+};
+
+}  // namespace troupe

@@ -1,0 +1,54 @@
+#include "src/config/toml_reader.hpp"
+
+#include <toml++/toml.h>
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+std::string position(const std::string& name, const toml::source_region& region) {
+  return name + ":" + std::to_string(region.begin.line) + ":" + std::to_string(region.begin.column);
+}
+
+RawValue raw_of(const toml::node& node) {
+  if (const auto* value = node.as_boolean()) return {value->get()};
+  if (const auto* value = node.as_integer()) return {value->get()};
+  if (const auto* value = node.as_floating_point()) return {value->get()};
+  if (const auto* value = node.as_string()) return {value->get()};
+  if (const auto* list = node.as_array()) {
+    std::vector<RawValue> items;
+    for (const auto& item : *list) items.push_back(raw_of(item));
+    return {std::move(items)};
+  }
+  return {RawValue::Other{node.is_table() ? "a table" : "a date or time"}};
+}
+
+void walk(Schema& schema, const toml::table& table, const std::string& prefix, const std::string& name) {
+  for (const auto& [key, node] : table) {
+    const std::string written = prefix + std::string(key.str());
+    const std::string where = position(name, key.source());
+    const auto* below = node.as_table();
+    if (below != nullptr && schema.find(written) == nullptr) {
+      if (schema.is_section(written)) walk(schema, *below, written + ".", name);
+      else schema.unknown(written, where, "[" + written + "]");
+    } else if (below == nullptr && schema.is_section(written) && schema.find(written) == nullptr) {
+      schema.problem(where, written + ": is a section; write [" + written + "] and its keys below");
+    } else {
+      schema.set(written, raw_of(node), KeySource::file, where);
+    }
+  }
+}
+
+}  // namespace
+
+void apply_toml(Schema& schema, const std::string& text, const std::string& name) {
+  try {
+    const toml::table table = toml::parse(text, name);
+    walk(schema, table, "", name);
+  } catch (const toml::parse_error& error) {
+    schema.problem(position(name, error.source()), std::string(error.description()));
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,20 @@
+#pragma once
+#include <cstdint>
+
+#include "src/base/schema.hpp"
+
+namespace troupe {
+
+/// [metrics]. metrics.jsonl has every step, whatever log_freq says.
+struct MetricsSettings {
+  std::int64_t log_freq = 10;
+  bool disable_color_printing = false;
+};
+
+inline void describe(Schema& schema, MetricsSettings& s) {
+  schema.section("metrics", "What is reported. metrics.jsonl has one line for every step in any case.");
+  schema.key("log_freq", &s.log_freq, KeyClass::live, "steps between lines on the console; step 1 has one too").at_least(1).apart();
+  schema.key("disable_color_printing", &s.disable_color_printing, KeyClass::live, "no colours on a terminal either").apart();
+}
+
+}  // namespace troupe

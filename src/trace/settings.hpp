@@ -1,0 +1,23 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "src/base/schema.hpp"
+
+namespace troupe {
+
+/// [trace]
+struct TraceSettings {
+  bool enable = false;
+  std::vector<std::int64_t> steps;  ///< [first, last]; empty: all that the buffers hold
+  std::int64_t events = 1 << 16;    ///< ring buffer of one rank
+};
+
+inline void describe(Schema& schema, TraceSettings& s) {
+  schema.section("trace", "Timeline of handlers, lanes and letters, as Chrome/Perfetto JSON in RUN/trace.");
+  schema.key("enable", &s.enable, KeyClass::live, "record, and write the trace at the end").apart();
+  schema.key("steps", &s.steps, KeyClass::live, "first and last step to record; empty: the newest that fit").at_least(1).apart();
+  schema.key("events", &s.events, KeyClass::epoch, "events that a rank's ring buffer holds").at_least(1024).at_most(16777216).apart();
+}
+
+}  // namespace troupe
