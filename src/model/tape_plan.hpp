@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,6 +15,7 @@ enum class Recompute : std::uint8_t { none, full };
 
 /// What a buffer of the arena is for.
 enum class BufferKind : std::uint8_t { activation, float8, gradient, scale };
+inline constexpr std::size_t buffer_kinds = 4;
 [[nodiscard]] const char* name_of(BufferKind kind) noexcept;
 
 /// One value, or one representation of it, in the arena from its first use to its last. Instructions are counted over a whole
@@ -44,7 +46,8 @@ struct Instruction {
   int weight = -1;              ///< buffer with the weight cast to fp8 here, its scale follows in the next buffer; -1: as gathered
   bool accumulate = false;      ///< adds to the input's gradient
   bool accumulate_weight = false;
-  const TapeStep* step = nullptr;  ///< heads and eps; in `model`'s tapes
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  ///< as TapeStep
+  double eps = 0;
 };
 
 struct TapePlanOptions {
@@ -53,15 +56,15 @@ struct TapePlanOptions {
 };
 
 /// All tapes of a model as two lists of instructions a unit on one arena whose offsets are fixed: liveness, saved and recomputed values,
-/// inserted casts and summed gradients are decided here, once. A value; the ModelDescription that it was made of outlives it.
+/// inserted casts and summed gradients are decided here, once. A value.
 struct TapePlan {
   TapeSizes sizes;
   std::vector<std::vector<Instruction>> forward, backward;  ///< [unit]; backward in the order of execution within the unit
   std::vector<TapeBuffer> buffers;
   std::size_t arena_bytes = 0;  ///< what first-fit by lifetime needs
   std::size_t peak_bytes = 0;   ///< the most that lives at one instruction; arena − peak is lost to fragmentation
-  std::vector<std::size_t> peak_by_kind;  ///< [BufferKind] at the peak
-  std::size_t peak_saved = 0;   ///< saved ones among them
+  std::array<std::size_t, buffer_kinds> peak_by_kind{};  ///< [BufferKind] at the peak, without what backward finds saved
+  std::size_t peak_saved = 0;   ///< what lives at the peak from forward into backward, of all kinds
   int logits = -1;              ///< buffer
 };
 

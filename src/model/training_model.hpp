@@ -20,7 +20,7 @@ struct TrainingOptions {
   std::uint32_t micro_batches = 1;   ///< gradient accumulation
   std::uint32_t rank = 0, world = 1; ///< in dp_shard
   DType compute = DType::f32;        ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
-  Float8Settings float8;
+  Float8Options float8;
   Recompute recompute = Recompute::none;
   AdamWSettings optimizer;
   double max_norm = 1.0;             ///< ≤ 0: no clipping

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace troupe {
 
-/// FP8 of the linears of blocks and head: tensor-wise dynamic scaling. The `[float8]` section.
-struct Float8Settings {
+/// FP8 of the linears of blocks and head: tensor-wise dynamic scaling.
+struct Float8Options {
   bool enable = false;
   std::vector<std::string> filter_fqns;  ///< a linear whose name contains one of these stays in high precision
   bool all_gather = true;                ///< weights travel as one byte a value, cast on their shard with the scale of the whole tensor
@@ -58,6 +59,6 @@ struct WeightLayout {
   Float8Selection float8;
 };
 
-[[nodiscard]] WeightLayout lay_out_weights(const ModelDescription& model, const TapeSizes& sizes, const Float8Settings& float8, std::uint32_t world);
+[[nodiscard]] WeightLayout lay_out_weights(const ModelDescription& model, const TapeSizes& sizes, const Float8Options& float8, std::uint32_t world);
 
 }  // namespace troupe

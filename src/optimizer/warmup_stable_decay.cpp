@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 
 namespace troupe {
 
@@ -27,8 +28,10 @@ double WarmupStableDecay::factor(Step step) const noexcept {
 
 FittedSchedule fit_schedule(const ScheduleSettings& settings, std::uint64_t training_steps) {
   FittedSchedule fitted;
-  const std::uint64_t total = settings.total_steps.value_or(training_steps);
-  std::uint64_t warmup = settings.warmup_steps;
+  const Result<DecayCurve> curve = decay_curve_named(settings.decay_type);
+  if (!curve) throw std::invalid_argument(curve.error().message);
+  const std::uint64_t total = settings.total_steps ? static_cast<std::uint64_t>(*settings.total_steps) : training_steps;
+  auto warmup = static_cast<std::uint64_t>(settings.warmup_steps);
   if (warmup > total) {
     fitted.warnings.push_back("lr_scheduler.warmup_steps is " + std::to_string(warmup) + " but the run has " + std::to_string(total) +
                               " steps: the warm-up is cut to the run");
@@ -41,7 +44,7 @@ FittedSchedule fit_schedule(const ScheduleSettings& settings, std::uint64_t trai
                               std::to_string(total) + ": the decay is cut to " + std::to_string(total - warmup));
     decay = total - warmup;
   }
-  fitted.schedule = {warmup, total + 1 - warmup - decay, decay, settings.decay_type, settings.min_lr_factor};
+  fitted.schedule = {warmup, total + 1 - warmup - decay, decay, *curve, settings.min_lr_factor};
   return fitted;
 }
 

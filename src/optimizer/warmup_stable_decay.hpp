@@ -1,27 +1,18 @@
 #pragma once
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/base/ids.hpp"
 #include "src/base/result.hpp"
+#include "src/optimizer/settings.hpp"
 
 namespace troupe {
 
 enum class DecayCurve : std::uint8_t { linear, sqrt, cosine };
 /// "linear", "sqrt" or "cosine"; the error names the three.
 [[nodiscard]] Result<DecayCurve> decay_curve_named(std::string_view name);
-
-/// The `[lr_scheduler]` section, as torchtitan's.
-struct ScheduleSettings {
-  std::uint64_t warmup_steps = 200;
-  std::optional<double> decay_ratio;  ///< of the run's steps; none: decay begins where the warm-up ends
-  DecayCurve decay_type = DecayCurve::linear;
-  double min_lr_factor = 0.0;                ///< of the peak; reached one step after the last
-  std::optional<std::uint64_t> total_steps;  ///< length of the curve; none: `training.steps`
-};
 
 /// Factor of the peak learning rate of a warm-up / stable / decay schedule. A pure value: any thread, never blocks.
 /// Source: torchtitan `lr_scheduler`. The factor of a step depends on the step alone, so a resumed run repeats it.
@@ -42,7 +33,8 @@ struct FittedSchedule {
   std::vector<std::string> warnings;
 };
 
-/// A warm-up longer than the run is cut to it, a decay longer than what is left to that; each with a warning.
+/// A warm-up longer than the run is cut to it, a decay longer than what is left to that; each with a warning. The settings are checked
+/// ones: an unknown curve throws std::invalid_argument.
 [[nodiscard]] FittedSchedule fit_schedule(const ScheduleSettings& settings, std::uint64_t training_steps);
 
 }  // namespace troupe
