@@ -1,0 +1,271 @@
+#include "src/plan/compiler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <string>
+
+#include "src/runtime/describe.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::array<LaneKind, lane_count> lanes_by_priority{LaneKind::disk, LaneKind::compute, LaneKind::comm, LaneKind::optimizer, LaneKind::copy, LaneKind::storage};
+
+/// Builds the lanes' own orders first, then merges them into the device's total order.
+class Compilation {
+ public:
+  Compilation(const PlanShape& shape, const SlotCounts& slots, StepKind kind) : shape_(shape), slots_(slots), kind_(kind) {}
+
+  Result<Plan> run() {
+    add_loads();
+    add_communication();
+    add_computation();
+    add_state_changes();
+    mark_last_readers();
+    return merge();
+  }
+
+ private:
+  using Index = std::size_t;  // into drafts_
+  struct Draft {
+    PlannedOperation operation;
+    std::vector<Index> after, reads;
+    std::vector<Index> last_reads;
+  };
+
+  [[nodiscard]] std::uint32_t last_unit() const { return static_cast<std::uint32_t>(shape_.units.size()) - 1; }
+  [[nodiscard]] Fact last_optimize() const { return {OperationKind::optimize, Unit{last_unit()}, Micro{0}, false}; }
+
+  Index add(Fact fact, ActorKind actor, LaneKind lane, Nanos cost) {
+    Draft draft;
+    draft.operation.fact = fact;
+    draft.operation.actor = actor;
+    draft.operation.lane = lane;
+    draft.operation.cost = cost;
+    drafts_.push_back(std::move(draft));
+    lanes_[static_cast<std::size_t>(lane)].push_back(drafts_.size() - 1);
+    return drafts_.size() - 1;
+  }
+  PlannedOperation& operation(Index i) { return drafts_[i].operation; }
+  [[nodiscard]] Index find(const Fact& fact) const {
+    return static_cast<Index>(std::find_if(drafts_.begin(), drafts_.end(), [&](const Draft& d) { return d.operation.fact == fact; }) - drafts_.begin());
+  }
+  [[nodiscard]] bool has(const Fact& fact) const { return find(fact) < drafts_.size(); }
+
+  void add_loads() {
+    for (std::uint32_t m = 0; m < shape_.micro_batches; ++m) {
+      const Index load = add({OperationKind::load, Unit{}, Micro{m}, false}, ActorKind::data_loader, LaneKind::disk, shape_.load);
+      operation(load).takes = EdgeKind::batches;
+    }
+  }
+
+  void add_gather(std::uint32_t micro, std::uint32_t unit, bool backward) {
+    const UnitShape& of = shape_.units[unit];
+    const Index gather = add({OperationKind::gather, Unit{unit}, Micro{micro}, backward}, ActorKind::sharding, LaneKind::comm, of.gather);
+    PlannedOperation& planned = operation(gather);
+    planned.takes = EdgeKind::weights;
+    planned.communicator = CommunicatorKind::dp_shard;
+    planned.bytes = of.gather_bytes;
+    planned.dtype = of.gather_dtype;
+    // All of the state stands before the first weight of the next step is read: the step's report and its counters are whole.
+    planned.after_previous.push_back(last_optimize());
+    if (shape_.fp8_scales) drafts_[gather].after.push_back(find({OperationKind::scales, {}, {}, false}));
+  }
+
+  void add_reduce(std::uint32_t micro, std::uint32_t unit) {
+    const UnitShape& of = shape_.units[unit];
+    const Index reduce = add({OperationKind::reduce, Unit{unit}, Micro{micro}, false}, ActorKind::sharding, LaneKind::comm, of.reduce);
+    PlannedOperation& planned = operation(reduce);
+    planned.communicator = CommunicatorKind::dp_shard;
+    planned.bytes = of.reduce_bytes;
+    planned.dtype = of.reduce_dtype;
+  }
+
+  [[nodiscard]] bool gathers_for_backward(std::uint32_t unit) const {
+    const UnitShape& of = shape_.units[unit];
+    return !shape_.weights_resident && of.backward_needs_weights && !of.keeps_weights_for_backward;
+  }
+
+  /// One micro-batch: G0 … Gn | Gn' Gn-1' Rn Gn-2' Rn-1 … G0' R1 R0.
+  void add_communication() {
+    if (shape_.fp8_scales) {
+      const Index scales = add({OperationKind::scales, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.scales);
+      operation(scales).communicator = CommunicatorKind::dp_shard;
+      operation(scales).bytes = shape_.scales_bytes;
+      operation(scales).dtype = DType::f32;
+      operation(scales).after_previous.push_back(last_optimize());
+    }
+    for (std::uint32_t m = 0; m < shape_.micro_batches; ++m) {
+      if (!shape_.weights_resident || m == 0) {
+        for (std::uint32_t u = 0; u <= last_unit(); ++u) add_gather(m, u, false);
+      }
+      if (gathers_for_backward(last_unit())) add_gather(m, last_unit(), true);
+      for (std::uint32_t u = last_unit() + 1; u-- > 0;) {
+        const bool prefetch = u > 0 && gathers_for_backward(u - 1);
+        if (prefetch && shape_.prefetch_before_reduce) add_gather(m, u - 1, true);
+        add_reduce(m, u);
+        if (prefetch && !shape_.prefetch_before_reduce) add_gather(m, u - 1, true);
+      }
+    }
+    const Index verdict = add({OperationKind::verdict, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.verdict);
+    operation(verdict).communicator = CommunicatorKind::world;
+    operation(verdict).bytes = 5 * sizeof(double);
+    operation(verdict).dtype = DType::f64;
+    operation(verdict).after_previous.push_back(last_optimize());
+    for (std::uint32_t u = 0; u <= last_unit(); ++u) drafts_[verdict].after.push_back(find({OperationKind::reduce, Unit{u}, Micro{shape_.micro_batches - 1}, false}));
+  }
+
+  void add_computation() {
+    for (std::uint32_t m = 0; m < shape_.micro_batches; ++m) {
+      for (std::uint32_t u = 0; u <= last_unit(); ++u) add_pass(m, u, false);
+      for (std::uint32_t u = last_unit() + 1; u-- > 0;) add_pass(m, u, true);
+    }
+  }
+
+  void add_pass(std::uint32_t micro, std::uint32_t unit, bool backward) {
+    const UnitShape& of = shape_.units[unit];
+    const OperationKind kind = backward ? OperationKind::backward : OperationKind::forward;
+    const Index pass = add({kind, Unit{unit}, Micro{micro}, false}, ActorKind::compute, LaneKind::compute, backward ? of.backward : of.forward);
+    Draft& draft = drafts_[pass];
+    const auto read = [&](const Fact& fact) {
+      draft.after.push_back(find(fact));
+      draft.reads.push_back(find(fact));
+    };
+    read({OperationKind::load, {}, Micro{micro}, false});
+    if (!backward || of.backward_needs_weights) {
+      read({OperationKind::gather, Unit{unit}, Micro{shape_.weights_resident ? 0 : micro}, backward && gathers_for_backward(unit)});
+    }
+    if (!backward) return;
+    draft.operation.takes = EdgeKind::gradients;
+    const Index reduce = find({OperationKind::reduce, Unit{unit}, Micro{micro}, false});
+    drafts_[reduce].after.push_back(pass);
+    drafts_[reduce].reads.push_back(pass);
+  }
+
+  void add_state_changes() {
+    const Index verdict = find({OperationKind::verdict, {}, {}, false});
+    for (std::uint32_t u = 0; u <= last_unit(); ++u) {
+      const Index optimize = add({OperationKind::optimize, Unit{u}, {}, false}, ActorKind::sharding, LaneKind::optimizer, shape_.units[u].optimize);
+      drafts_[optimize].after.push_back(verdict);
+      operation(optimize).after_previous.push_back({OperationKind::snapshot, {}, {}, false});  // it reads what this overwrites
+    }
+    if (kind_ != StepKind::train_and_snapshot) return;
+    const Index snapshot = add({OperationKind::snapshot, {}, {}, false}, ActorKind::checkpoint, LaneKind::copy, shape_.snapshot);
+    operation(snapshot).takes = EdgeKind::snapshots;
+    drafts_[snapshot].after.push_back(find(last_optimize()));
+    const Index save = add({OperationKind::save, {}, {}, false}, ActorKind::checkpoint, LaneKind::storage, shape_.save);
+    drafts_[save].after.push_back(snapshot);
+    drafts_[save].reads.push_back(snapshot);
+  }
+
+  /// Of the readers of a slot, all on one lane, the last in that lane's order sends it home.
+  void mark_last_readers() {
+    std::vector<Index> last(drafts_.size(), drafts_.size());
+    for (const auto& lane : lanes_) {
+      for (const Index reader : lane) {
+        for (const Index producer : drafts_[reader].reads) last[producer] = reader;
+      }
+    }
+    for (Index producer = 0; producer < drafts_.size(); ++producer) {
+      if (last[producer] < drafts_.size()) drafts_[last[producer]].last_reads.push_back(producer);
+    }
+  }
+
+  /// Takes from the lanes, each in its own order, what can be issued after what was taken before: compute first, so that it queues
+  /// behind running work, then communication. Stuck: no total order exists for these slots.
+  Result<Plan> merge() {
+    Plan plan;
+    plan.kind = kind_;
+    std::vector<std::uint32_t> place(drafts_.size(), unplaced);
+    std::array<std::uint32_t, edge_count> free{};
+    for (std::size_t edge = 0; edge < edge_count; ++edge) free[edge] = slots_.of(static_cast<EdgeKind>(edge));
+    std::array<std::size_t, lane_count> next{};
+    while (plan.operations.size() < drafts_.size()) {
+      const Draft* chosen = nullptr;
+      for (const LaneKind lane : lanes_by_priority) {
+        const auto& queue = lanes_[static_cast<std::size_t>(lane)];
+        std::size_t& at = next[static_cast<std::size_t>(lane)];
+        if (at == queue.size() || !can_place(drafts_[queue[at]], place, free)) continue;
+        place[queue[at]] = static_cast<std::uint32_t>(plan.operations.size());
+        chosen = &drafts_[queue[at++]];
+        break;
+      }
+      if (!chosen) return stuck(next, place, free);
+      if (chosen->operation.takes) --free[static_cast<std::size_t>(*chosen->operation.takes)];
+      for (const Index producer : chosen->last_reads) ++free[static_cast<std::size_t>(*drafts_[producer].operation.takes)];
+      plan.operations.push_back(placed(*chosen, place));
+    }
+    return plan;
+  }
+
+  static constexpr std::uint32_t unplaced = 0xffffffffU;
+  using Free = std::array<std::uint32_t, edge_count>;
+
+  static bool can_place(const Draft& draft, const std::vector<std::uint32_t>& place, const Free& free) {
+    if (draft.operation.takes && free[static_cast<std::size_t>(*draft.operation.takes)] == 0) return false;
+    return std::all_of(draft.after.begin(), draft.after.end(), [&](Index i) { return place[i] != unplaced; });
+  }
+
+  static PlannedOperation placed(const Draft& draft, const std::vector<std::uint32_t>& place) {
+    PlannedOperation operation = draft.operation;
+    for (const Index i : draft.after) operation.after.emplace_back(place[i]);
+    for (const Index i : draft.reads) operation.reads.emplace_back(place[i]);
+    for (const Index i : draft.last_reads) operation.last_reads.emplace_back(place[i]);
+    return operation;
+  }
+
+  Error stuck(const std::array<std::size_t, lane_count>& next, const std::vector<std::uint32_t>& place, const Free& free) const {
+    for (std::size_t lane = 0; lane < lane_count; ++lane) {
+      if (next[lane] == lanes_[lane].size()) continue;
+      const Draft& draft = drafts_[lanes_[lane][next[lane]]];
+      if (!draft.operation.takes || can_place(draft, place, free) || free[static_cast<std::size_t>(*draft.operation.takes)] > 0) continue;
+      const EdgeKind edge = *draft.operation.takes;
+      return {"no order of this step can finish: " + draft.operation.name() + " waits for ever for one of the " + std::to_string(slots_.of(edge)) + " slots of " +
+              name_of(edge) + "; raise [slots] " + name_of(edge)};
+    }
+    return {"no order of this step can finish: its operations wait for each other"};
+  }
+
+  const PlanShape& shape_;
+  const SlotCounts& slots_;
+  const StepKind kind_;
+  std::vector<Draft> drafts_;
+  std::array<std::vector<Index>, lane_count> lanes_;
+};
+
+Result<void> check(const PlanShape& shape, const SlotCounts& slots) {
+  if (shape.units.empty()) return Error{"a plan needs at least one unit to gather, compute and reduce; none was given"};
+  if (shape.micro_batches == 0) return Error{"a plan needs at least one micro-batch; 0 were given"};
+  for (std::size_t i = 0; i < edge_count; ++i) {
+    const auto edge = static_cast<EdgeKind>(i);
+    if (slots.of(edge) == 0) return Error{std::string("[slots] ") + name_of(edge) + " = 0: nothing could ever be produced; give at least 1"};
+  }
+  if (shape.weights_resident && slots.weights < shape.units.size()) {
+    return Error{"weights are to stay resident, which takes one slot of weights for each of the " + std::to_string(shape.units.size()) +
+                 " units, but [slots] weights = " + std::to_string(slots.weights)};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Plan> compile_plan(const PlanShape& shape, const SlotCounts& slots, StepKind kind) {
+  if (const Result<void> checked = check(shape, slots); !checked) return checked.error();
+  return Compilation(shape, slots, kind).run();
+}
+
+Result<PlanSet> compile_plans(const PlanShape& shape, const SlotCounts& slots, bool with_snapshots) {
+  PlanSet plans;
+  Result<Plan> train = compile_plan(shape, slots, StepKind::train);
+  if (!train) return train.error();
+  plans.train = std::move(*train);
+  plans.train_and_snapshot.kind = StepKind::train_and_snapshot;
+  if (!with_snapshots) return plans;
+  Result<Plan> with = compile_plan(shape, slots, StepKind::train_and_snapshot);
+  if (!with) return with.error();
+  plans.train_and_snapshot = std::move(*with);
+  return plans;
+}
+
+}  // namespace troupe

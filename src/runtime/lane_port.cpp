@@ -1,0 +1,42 @@
+#include "src/runtime/lane_port.hpp"
+
+#include <fmt/format.h>
+
+#include "src/runtime/send.hpp"
+
+namespace troupe {
+
+LanePort::LanePort(Runtime& runtime, ActorAddress owner, EpochId epoch, Lane& lane, LaneKind kind)
+    : runtime_(runtime), owner_(owner), epoch_(epoch), lane_(lane), kind_(kind) {}
+
+void LanePort::post(const PlanCursor::Next& next, Work work) {
+  ++posted_;
+  LaneOperation operation;
+  operation.name = next.operation->name();
+  operation.where = next.where(epoch_);
+  operation.index = next.index;
+  operation.cost = next.operation->cost;
+  operation.work = std::move(work.run);
+  operation.leases = std::move(work.leases);
+  operation.accesses = std::move(work.accesses);
+  operation.done = [runtime = &runtime_, heading = Heading{owner_, owner_, operation.where, next.index, Nanos{0}, 0}, kind = kind_,
+                    letters = std::move(work.letters)](const Outcome& outcome) {
+    if (outcome.ok() && letters) letters();
+    send<schema::LaneDone>(*runtime, heading, [&](auto body) {
+      body.setOutcome(static_cast<std::uint8_t>(outcome.kind));
+      if (!outcome.cause.empty()) body.setCause(outcome.cause);
+      body.setLane(static_cast<std::uint8_t>(kind));
+    });
+  };
+  lane_.post(std::move(operation));
+}
+
+std::string LanePort::describe() const {
+  const LaneProgress progress = lane_.progress();
+  if (progress.oldest_pending.empty()) return {};
+  const Nanos age = runtime_.clock.now() - progress.pending_since;
+  return fmt::format("{}: {} in flight, {} for {:.1f} ms", name_of(kind_), progress.posted - progress.completed, progress.oldest_pending,
+                     std::chrono::duration<double, std::milli>(age).count());
+}
+
+}  // namespace troupe
