@@ -1,0 +1,64 @@
+#include <ATen/Parallel.h>
+#include <sys/sysinfo.h>
+
+#include <fstream>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "src/device/cpu/cpu_kernels.hpp"
+#include "src/device/device.hpp"
+
+namespace troupe {
+namespace {
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+std::size_t host_memory() {
+  struct sysinfo facts {};
+  return sysinfo(&facts) == 0 ? std::size_t{facts.totalram} * facts.mem_unit : 0;
+}
+
+/// torch's thread counts belong to the process, and the one between operations can be set only once.
+void set_threads(int threads) {
+  static std::once_flag once;
+  std::call_once(once, [] { at::set_num_interop_threads(1); });
+  at::set_num_threads(threads);
+}
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(int threads) {
+    set_threads(threads);
+    info_.name = processor_name() + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+    info_.memory_bytes = host_memory();
+  }
+
+  [[nodiscard]] const DeviceInfo& info() const noexcept override { return info_; }
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes, Placement) override { return allocate_host(bytes); }
+  [[nodiscard]] std::unique_ptr<Lane> open_lane(LaneKind kind, Rank rank, const Clock& clock, LaneObserver* observer) override {
+    return make_thread_lane(kind, rank, clock, observer);
+  }
+  [[nodiscard]] Kernels& kernels() noexcept override { return kernels_; }
+
+ private:
+  DeviceInfo info_;
+  cpu::CpuKernels kernels_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(int threads) {
+  if (threads < 1) throw std::invalid_argument("a CPU device needs at least one thread, found " + std::to_string(threads));
+  return std::make_unique<CpuDevice>(threads);
+}
+
+}  // namespace troupe
