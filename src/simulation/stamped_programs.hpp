@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/model/programs.hpp"
+#include "src/simulation/findings.hpp"
+
+namespace troupe {
+
+/// Programs that compute nothing and remember everything: each writes into its slots who wrote them, for which step, micro-batch and
+/// unit, and checks what it reads. A mismatch is a finding of `live_data` and a failed operation. One thread for all ranks.
+struct StampedModel {
+  std::uint32_t ranks = 1, units = 3, micro_batches = 1;
+  std::uint64_t seed = 0;                    ///< of the loss
+  std::function<bool(Step)> overflows;       ///< steps whose loss is not finite: the verdict skips them; empty: none
+};
+
+/// One rank's state. What the four programs of a rank share.
+class StampedRank {
+ public:
+  StampedRank(const StampedModel& model, std::uint32_t rank, Findings& findings, Step first = Step{1});
+  [[nodiscard]] std::shared_ptr<LoaderProgram> loader();
+  [[nodiscard]] std::shared_ptr<ComputeProgram> compute();
+  [[nodiscard]] std::shared_ptr<ShardProgram> shard();
+  [[nodiscard]] std::shared_ptr<SnapshotProgram> snapshot();
+  /// Steps whose optimizer ran for every unit.
+  [[nodiscard]] Step committed() const;
+  [[nodiscard]] BatchLayout batch() const { return {1, 4}; }
+  /// Collectives with other members than the plan's, a verdict of its own …: for tests of the invariants.
+  std::function<void(StepNumbers&)> distort_numbers;
+
+ private:
+  friend struct StampedLoader;
+  friend struct StampedCompute;
+  friend struct StampedShard;
+  friend struct StampedSnapshot;
+  [[noreturn]] void wrong(const std::string& text);
+  void expect(bool holds, const char* what, Step step, Micro micro, Unit unit);
+  void check_batch(std::span<const std::byte> batch, Step step, Micro micro);
+  void check_weights(std::span<const std::byte> weights, Step step, Unit unit);
+
+  StampedModel model_;
+  std::uint32_t rank_;
+  Findings& findings_;
+  std::vector<std::uint64_t> version_;                        ///< by unit: the last step whose optimizer ran
+  std::set<std::pair<std::uint32_t, std::uint32_t>> saved_;   ///< (micro, unit) whose forward ran and whose backward did not
+  std::set<std::pair<std::uint32_t, std::uint32_t>> reduced_; ///< (micro, unit) of the running step
+  std::uint64_t decided_ = 0;                                 ///< last step with a verdict
+  std::uint64_t bytes_gathered_ = 0, bytes_reduced_ = 0;
+  StepNumbers numbers_;
+};
+
+}  // namespace troupe
