@@ -1,0 +1,23 @@
+#include "actors/horizon.hpp"
+
+namespace troupe {
+
+std::vector<StepGrant> HorizonBook::advance(Step slowest) {
+  std::vector<StepGrant> grants;
+  const Step until = grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead);
+  while (granted_ < until) {
+    ++granted_;
+    grants.push_back(StepGrant{.step = granted_, .kind = saves(granted_) ? StepKind::train_and_snapshot : StepKind::train, .last = granted_ == policy_.last_step,
+                               .learning_rate = policy_.learning_rate(granted_)});
+  }
+  return grants;
+}
+
+Step HorizonBook::stop() {
+  if (stopping_ || granted_ >= policy_.last_step) return policy_.last_step;
+  stopping_ = granted_.next() < policy_.last_step;  // the run's own last step keeps its own rule
+  policy_.last_step = granted_.next();
+  return policy_.last_step;
+}
+
+}  // namespace troupe

@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "actors/epoch_decision.hpp"
+
+namespace troupe {
+
+/// Which step is what, whoever runs it.
+struct StepPolicy {
+  Step last_step;                                 ///< of the run
+  std::uint32_t run_ahead = 2;                    ///< steps granted past the slowest report
+  std::function<double(Step)> learning_rate;      ///< pure
+  std::function<bool(Step)> snapshot_due;         ///< pure: a checkpoint is written after this step
+  bool save_at_stop = true;                       ///< a stop on request writes a checkpoint
+};
+
+/// The steps that ranks may begin. A step that was never granted never begins, so a change takes effect at `granted() + 1`: everywhere
+/// at the same step. Pure; the Coordinator's handlers only.
+class HorizonBook {
+ public:
+  HorizonBook(StepPolicy policy, Step before_first) : policy_(std::move(policy)), granted_(before_first) {}
+  /// What may be granted now that all ranks have reported `slowest`; empty when nothing new.
+  [[nodiscard]] std::vector<StepGrant> advance(Step slowest);
+  /// The run ends with the next step to be granted, if it is not granted its last already. Returns the step it ends with.
+  Step stop();
+  [[nodiscard]] Step granted() const noexcept { return granted_; }
+  [[nodiscard]] Step last_step() const noexcept { return policy_.last_step; }
+  /// Is a checkpoint of this step written?
+  [[nodiscard]] bool saves(Step step) const { return (stopping_ && step == policy_.last_step) ? policy_.save_at_stop : policy_.snapshot_due(step); }
+
+ private:
+  StepPolicy policy_;
+  Step granted_;
+  bool stopping_ = false;
+};
+
+}  // namespace troupe

@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/epoch_decision.hpp"
+#include "actors/rank_actors.hpp"
+#include "src/base/ids.hpp"
+
+namespace troupe {
+
+/// What the Coordinator said of the epoch that begins.
+struct EpochStart {
+  EpochId epoch;
+  Rank rank;                    ///< that the body is for
+  std::vector<Rank> members;    ///< in rank order
+  Step first_step, restore_step;  ///< restore_step 0: initialise from the seed
+  std::string communicator_tag;
+};
+
+/// What one rank stands on during one epoch: device memory, programs, plans, communicators, restored state.
+/// Destroyed after the rank's actors are gone and its lanes are idle.
+class RankBody {
+ public:
+  virtual ~RankBody() = default;
+  /// For spawn_rank; valid as long as the body is.
+  [[nodiscard]] virtual RankParts parts() = 0;
+  [[nodiscard]] virtual PlanHashes plan_hashes() const = 0;
+  [[nodiscard]] virtual std::uint64_t arena_bytes() const = 0;  ///< device memory planned, slots included
+  /// Sets the halt word, so that no kernel writes state any more, and aborts all communicators, so that running work returns.
+  /// Any thread, repeatedly, never blocks.
+  virtual void abort(const std::string& cause) noexcept = 0;
+};
+
+/// Makes bodies. The real one is in tools/worker; tests put their own in its place.
+class RankFactory {
+ public:
+  virtual ~RankFactory() = default;
+  /// Blocks: waits for peers' communicators, reads checkpoints. Called on the Supervisor's own lane. Throws with what failed and why.
+  [[nodiscard]] virtual std::unique_ptr<RankBody> build(const EpochStart& start) = 0;
+  /// Ends a build() that waits for peers. Any thread; never blocks.
+  virtual void cancel(const std::string& cause) noexcept = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "src/base/clock.hpp"
+#include "src/base/ids.hpp"
+#include "src/device/verdict.hpp"
+#include "src/runtime/plan.hpp"
+
+namespace troupe {
+
+/// One rank's StepReport, as a value.
+struct RankReport {
+  VerdictOutcome outcome = VerdictOutcome::void_;
+  StepKind kind = StepKind::train;
+  double loss = 0, grad_norm = 0, learning_rate = 0;
+  std::uint64_t tokens = 0;        ///< valid, of the global batch
+  std::uint64_t local_tokens = 0;  ///< this rank's
+  std::uint64_t digest = 0;
+  Nanos duration{0};
+  std::uint64_t arena_peak_bytes = 0, bytes_gathered = 0, bytes_reduced = 0;
+  Nanos wait_batch{0};
+  std::uint64_t non_finite = 0;
+};
+
+/// A step as all its ranks reported it: what metric sinks are fed with.
+struct StepRecord {
+  EpochId epoch;
+  Step step;
+  RankReport common;             ///< what is equal on all ranks; counters are sums, durations and arena the largest
+  std::uint32_t ranks = 0;
+  std::uint64_t total_tokens = 0;  ///< valid tokens since step 1, this step included (committed or skipped)
+};
+
+/// Joins the reports of all ranks, step by step. Pure; the Coordinator's handlers only.
+class StepJoin {
+ public:
+  StepJoin(std::uint32_t ranks, Step before_first, std::uint64_t tokens_before) : ranks_(ranks), joined_(before_first), total_tokens_(tokens_before) {}
+
+  struct Mismatch { std::string problem; };
+  using Outcome = std::variant<std::monostate, StepRecord, Mismatch>;
+  /// The joined record once the last rank has reported this step; a Mismatch when ranks disagree on the verdict, or a report is
+  /// repeated or out of order.
+  [[nodiscard]] Outcome add(EpochId epoch, Step step, Rank rank, const RankReport& report);
+  [[nodiscard]] Step last_joined() const noexcept { return joined_; }  ///< newest step that all ranks reported
+
+ private:
+  std::uint32_t ranks_;
+  Step joined_;
+  std::uint64_t total_tokens_;
+  std::map<Step, std::map<Rank, RankReport>> open_;
+};
+
+/// XXH3 over the ranks' digests in rank order: one number for the step's token ids.
+[[nodiscard]] std::uint64_t join_digests(const std::vector<std::uint64_t>& digests);
+
+}  // namespace troupe

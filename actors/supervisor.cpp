@@ -1,0 +1,247 @@
+#include "actors/supervisor.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr OperationIndex build_operation{1}, clear_operation{2};
+
+void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to) {
+  to.setOutcome(from.getOutcome());
+  to.setLoss(from.getLoss());
+  to.setGradNorm(from.getGradNorm());
+  to.setLearningRate(from.getLearningRate());
+  to.setTokens(from.getTokens());
+  to.setLocalTokens(from.getLocalTokens());
+  to.setDigest(from.getDigest());
+  to.setStepNanos(from.getStepNanos());
+  to.setArenaPeakBytes(from.getArenaPeakBytes());
+  to.setBytesGathered(from.getBytesGathered());
+  to.setBytesReduced(from.getBytesReduced());
+  to.setWaitBatchNanos(from.getWaitBatchNanos());
+  to.setKind(from.getKind());
+  to.setNonFinite(from.getNonFinite());
+}
+
+}  // namespace
+
+Supervisor::Supervisor(caf::actor_config& config, const ActorSeat& seat, SupervisorOptions options)
+    : Actor(config, seat), options_(std::move(options)), phase_since_(seat.runtime.clock.now()) {}
+
+caf::behavior Supervisor::make_behavior() {
+  tell<schema::Join>(coordinator_address, Where{}, [this](schema::Join::Builder body) {
+    body.setWorldSize(options_.world_size);
+    body.setConfigHash(options_.config_hash);
+    body.setHost(options_.host);
+    body.setPid(options_.pid);
+    body.setRestored(options_.restored.value());
+  });
+  wake_after(options_.heartbeat_every);
+  return {on(&Supervisor::epoch_begin), on(&Supervisor::horizon),       on(&Supervisor::drain),      on(&Supervisor::epoch_end), on(&Supervisor::step_report),
+          on(&Supervisor::fault),       on(&Supervisor::actor_stopped), on(&Supervisor::inspection), on(&Supervisor::lane_done), on(&Supervisor::beat)};
+}
+
+// --- from the Coordinator ---
+
+void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
+  if (phase_ != Phase::joining) return;
+  const auto body = letter.body();
+  EpochStart start{.epoch = letter.where().epoch, .rank = self().rank, .members = {}, .first_step = Step{body.getFirstStep()}, .restore_step = Step{body.getRestoreStep()}, .communicator_tag = body.getCommunicatorTag()};
+  for (const auto member : body.getMembers()) start.members.emplace_back(member);
+  enter_epoch(start.epoch);
+  phase_ = Phase::building;
+  phase_since_ = runtime().clock.now();
+  newest_ = begun_ = start.restore_step;
+  raised_ = std::make_shared<Raised>();
+  post_to_builder("build the epoch", build_operation, [raised = raised_, factory = options_.factory, start](Stream&) {
+    raised->body = factory->build(start);
+    raised->actors = spawn_rank(raised->body->parts());
+  });
+}
+
+void Supervisor::horizon(const Letter<schema::Horizon>& letter) {
+  if (phase_ != Phase::running || halted_) return;
+  for (const auto grant : letter.body().getGrants()) {
+    begun_ = Step{grant.getStep()};
+    raised_->actors->begin_step(begun_, static_cast<StepKind>(grant.getKind()), grant.getLearningRate(), grant.getLast());
+  }
+}
+
+void Supervisor::drain(const Letter<schema::Drain>&) {
+  if (phase_ != Phase::running) return;
+  phase_ = Phase::draining;
+  phase_since_ = runtime().clock.now();
+  raised_->actors->drain_all();
+}
+
+void Supervisor::epoch_end(const Letter<schema::EpochEnd>& letter) {
+  if (phase_ == Phase::stopped || phase_ == Phase::clearing || phase_ == Phase::aborting) return;
+  const bool building = phase_ == Phase::building, joining = phase_ == Phase::joining;
+  cause_ = letter.body().getCause();
+  phase_ = Phase::aborting;
+  phase_since_ = runtime().clock.now();
+  stopped_.clear();
+  if (joining) return tell_stopped();
+  if (building) return build_failed_ ? clear() : options_.factory->cancel(cause_);  // a build that still runs goes on in built()
+  halt(cause_);
+  raised_->actors->end_epoch_all(cause_);
+}
+
+// --- from the rank's actors ---
+
+void Supervisor::step_report(const Letter<schema::StepReport>& letter) {
+  newest_ = letter.where().step;
+  tell<schema::StepReport>(coordinator_address, letter.where(), [&](schema::StepReport::Builder body) { copy_report(letter.body(), body); });
+}
+
+void Supervisor::fault(const Letter<schema::FaultReport>& letter) {
+  if (phase_ == Phase::aborting || phase_ == Phase::clearing || phase_ == Phase::stopped) return;  // a consequence of the abort
+  pass_fault(Rank{letter.body().getRank()}, letter.body().getCause(), letter.body().getSignal());
+  halt(letter.body().getCause());
+}
+
+void Supervisor::actor_stopped(const Letter<schema::Stopped>& letter) {
+  if (phase_ != Phase::draining && phase_ != Phase::aborting) return;
+  stopped_.insert(letter.from().actor);
+  leases_out_ += letter.body().getLeasesOut();
+}
+
+void Supervisor::inspection(const Letter<schema::Inspection>& letter) { waiting_[letter.from().actor] = letter.body().getWaiting(); }
+
+void Supervisor::lane_done(const Letter<schema::LaneDone>& letter) {
+  if (letter.operation() == build_operation) return built(letter);
+  tell_stopped();
+}
+
+void Supervisor::built(const Letter<schema::LaneDone>& letter) {
+  const bool ok = letter.body().getOutcome() == static_cast<std::uint8_t>(Outcome::Kind::ok);
+  if (!ok) {
+    const std::string cause = letter.body().getCause();
+    if (phase_ == Phase::aborting) return clear();
+    pass_fault(self().rank, fmt::format("rank {} could not build its epoch: {}", self().rank.value(), cause), 0);
+    build_failed_ = true;
+    return;  // EpochEnd follows
+  }
+  if (phase_ == Phase::aborting) {  // ended while it was built
+    halt(cause_);
+    raised_->actors->end_epoch_all(cause_);
+    return;
+  }
+  phase_ = Phase::running;
+  phase_since_ = runtime().clock.now();
+  tell<schema::EpochReady>(coordinator_address, Where{epoch(), newest_, {}, {}}, [this](schema::EpochReady::Builder body) {
+    const PlanHashes hashes = raised_->body->plan_hashes();
+    auto list = body.initPlanHashes(static_cast<unsigned>(hashes.size()));
+    unsigned i = 0;
+    for (const auto& [communicator, hash] : hashes) {
+      list[i].setCommunicator(static_cast<std::uint16_t>(communicator));
+      list[i++].setHash(hash);
+    }
+    body.setArenaBytes(raised_->body->arena_bytes());
+  });
+}
+
+void Supervisor::beat(const Letter<schema::Tick>&) {
+  if (phase_ == Phase::stopped) return;
+  const Nanos now = runtime().clock.now();
+  if (phase_ == Phase::aborting && now - phase_since_ > options_.abort_deadline) {
+    const Oldest oldest = oldest_pending();
+    return options_.events->stuck(self().rank, fmt::format("rank {} did not come to rest within {:.0f} s of the abort; it is still at {}", self().rank.value(),
+                                                           std::chrono::duration<double>(options_.abort_deadline).count(), oldest.what.empty() ? "nothing known" : oldest.what));
+  }
+  const Oldest oldest = oldest_pending();
+  tell<schema::Heartbeat>(coordinator_address, Where{epoch(), newest_, {}, {}}, [&](schema::Heartbeat::Builder body) {
+    body.setStep(newest_.value());
+    body.setOldest(oldest.what);
+    body.setOldestNanos(static_cast<std::uint64_t>(oldest.age.count()));
+  });
+  if (phase_ == Phase::running || phase_ == Phase::draining) raised_->actors->inspect_all();
+  wake_after(options_.heartbeat_every);
+}
+
+// --- the end of an epoch ---
+
+void Supervisor::act() {
+  if (phase_ != Phase::draining && phase_ != Phase::aborting) return;
+  if (stopped_.size() < RankActors::kinds.size() || !lanes_idle()) return;
+  clear();
+}
+
+void Supervisor::pass_fault(Rank rank, const std::string& cause, int signal) {
+  tell<schema::FaultReport>(coordinator_address, Where{epoch(), newest_, {}, {}}, [&](schema::FaultReport::Builder body) {
+    body.setRank(rank.value());
+    body.setCause(cause);
+    body.setSignal(signal);
+  });
+}
+
+void Supervisor::halt(const std::string& cause) {
+  if (halted_ || !raised_ || !raised_->actors) return;
+  halted_ = true;
+  raised_->body->abort(cause);
+  raised_->actors->halt(cause);
+}
+
+void Supervisor::clear() {
+  phase_ = Phase::clearing;
+  if (raised_->actors) raised_->actors->quit();
+  post_to_builder("clear the epoch", clear_operation, [raised = std::exchange(raised_, nullptr)](Stream&) {
+    raised->actors.reset();
+    raised->body.reset();
+  });
+}
+
+void Supervisor::tell_stopped() {
+  phase_ = Phase::stopped;
+  tell<schema::Stopped>(coordinator_address, Where{epoch(), newest_, {}, {}}, [this](schema::Stopped::Builder body) {
+    body.setStep(newest_.value());
+    body.setLeasesOut(leases_out_);
+  });
+  options_.events->ended(self().rank, cause_);
+}
+
+bool Supervisor::lanes_idle() const {
+  for (std::size_t kind = 0; kind < lane_count; ++kind) {
+    const LaneProgress progress = raised_->actors->lane(static_cast<LaneKind>(kind)).progress();
+    if (progress.completed < progress.posted) return false;
+  }
+  return true;
+}
+
+Supervisor::Oldest Supervisor::oldest_pending() const {
+  const Nanos now = runtime().clock.now();
+  if (phase_ == Phase::joining) return {"the other ranks to join", now - phase_since_};
+  if (phase_ == Phase::building) return {"its state and communicators", now - phase_since_};
+  if (!raised_ || !raised_->actors) return {};
+  Oldest oldest;
+  for (std::size_t kind = 0; kind < lane_count; ++kind) {
+    const LaneProgress progress = raised_->actors->lane(static_cast<LaneKind>(kind)).progress();
+    if (progress.oldest_pending.empty() || now - progress.pending_since < oldest.age) continue;
+    oldest = {fmt::format("{}: {}", name_of(static_cast<LaneKind>(kind)), progress.oldest_pending), now - progress.pending_since};
+  }
+  if (!oldest.what.empty()) return oldest;
+  for (const auto& [actor, waiting] : waiting_)  // lanes idle: an actor waits for an input or a slot
+    if (!waiting.empty()) return {fmt::format("{}: {}", name_of(actor), waiting), Nanos{0}};
+  return {};
+}
+
+void Supervisor::post_to_builder(std::string name, OperationIndex index, std::function<void(Stream&)> work) {
+  const Where where{epoch(), newest_, {}, {}};
+  LaneOperation operation;
+  operation.name = std::move(name);
+  operation.where = where;
+  operation.index = index;
+  operation.work = std::move(work);
+  operation.done = [&runtime = runtime(), self = self(), where, index](const Outcome& outcome) {
+    troupe::send<schema::LaneDone>(runtime, Heading{self, self, where, index, Nanos{0}, 0}, [&](schema::LaneDone::Builder body) {
+      body.setOutcome(static_cast<std::uint8_t>(outcome.kind));
+      body.setCause(outcome.cause);
+    });
+  };
+  options_.builder->post(std::move(operation));
+}
+
+}  // namespace troupe

@@ -1,0 +1,92 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "actors/rank_actors.hpp"
+#include "actors/rank_factory.hpp"
+#include "src/device/lane.hpp"
+#include "src/runtime/actor.hpp"
+
+namespace troupe {
+
+/// What a Supervisor tells the process that hosts it. Called by its handlers; must not block.
+class RankEvents {
+ public:
+  virtual ~RankEvents() = default;
+  /// The rank has stopped and said so; nothing more will come. `cause` empty: a clean end.
+  virtual void ended(Rank rank, const std::string& cause) = 0;
+  /// The abort protocol missed its deadline: threads are stuck in work that cannot be stopped. The process must exit.
+  virtual void stuck(Rank rank, const std::string& cause) = 0;
+};
+
+struct SupervisorOptions {
+  std::uint32_t world_size = 1;
+  std::uint64_t config_hash = 0;
+  std::string host;
+  std::uint32_t pid = 0;
+  Step restored;                                      ///< newest sealed checkpoint found
+  Nanos heartbeat_every{std::chrono::seconds{1}};
+  Nanos abort_deadline{std::chrono::seconds{10}};     ///< for lanes to become idle after a halt
+  RankFactory* factory = nullptr;
+  Lane* builder = nullptr;                            ///< builds and destroys bodies; nobody else posts to it
+  RankEvents* events = nullptr;                       ///< all three outlive the actor
+};
+
+/// One per rank: joins the job, raises the rank's five actors for an epoch, passes grants down and reports up, sends heartbeats with
+/// what the rank waits for, and ends the epoch: drained, or by the abort protocol (halt word and communicators, lanes, drain with a deadline).
+/// Letters in: EpochBegin, Horizon, Drain, EpochEnd (Coordinator); StepReport, FaultReport, Stopped, Inspection (its five actors);
+/// LaneDone (its builder lane), Tick. Letters out: Join, EpochReady, StepReport, Heartbeat, FaultReport, Stopped (Coordinator); StepBegin, Drain, EpochEnd, Inspect.
+class Supervisor final : public Actor<Supervisor> {
+ public:
+  Supervisor(caf::actor_config& config, const ActorSeat& seat, SupervisorOptions options);
+  caf::behavior make_behavior() override;
+  /// Moves the end of an epoch on: five stopped, lanes idle, body destroyed, Stopped told.
+  void act();
+
+ private:
+  enum class Phase { joining, building, running, draining, aborting, clearing, stopped };
+  /// Filled by the builder lane, read after its LaneDone.
+  struct Raised {
+    std::unique_ptr<RankBody> body;
+    std::optional<RankActors> actors;
+  };
+
+  void epoch_begin(const Letter<schema::EpochBegin>&);
+  void horizon(const Letter<schema::Horizon>&);
+  void drain(const Letter<schema::Drain>&);
+  void epoch_end(const Letter<schema::EpochEnd>&);
+  void step_report(const Letter<schema::StepReport>&);
+  void fault(const Letter<schema::FaultReport>&);
+  void actor_stopped(const Letter<schema::Stopped>&);
+  void inspection(const Letter<schema::Inspection>&);
+  void lane_done(const Letter<schema::LaneDone>&);
+  void beat(const Letter<schema::Tick>&);
+
+  void built(const Letter<schema::LaneDone>&);
+  void pass_fault(Rank rank, const std::string& cause, int signal);
+  /// Steps 1 to 3 of the abort protocol: what can still write state or wait for a peer does neither from here on.
+  void halt(const std::string& cause);
+  void clear();
+  void tell_stopped();
+  [[nodiscard]] bool lanes_idle() const;
+  struct Oldest { std::string what; Nanos age{0}; };
+  [[nodiscard]] Oldest oldest_pending() const;
+  void post_to_builder(std::string name, OperationIndex index, std::function<void(Stream&)> work);
+
+  SupervisorOptions options_;
+  Phase phase_ = Phase::joining;
+  Nanos phase_since_;
+  std::shared_ptr<Raised> raised_;
+  std::set<ActorKind> stopped_;
+  std::map<ActorKind, std::string> waiting_;  ///< by the last Inspection
+  std::string cause_;                         ///< why the epoch ends; empty: a clean drain
+  Step newest_;                               ///< last step reported
+  Step begun_;
+  std::uint32_t leases_out_ = 0;
+  bool halted_ = false, build_failed_ = false;
+};
+
+}  // namespace troupe

@@ -1,0 +1,148 @@
+#include "tools/launcher/control_client.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "tools/launcher/socket.hpp"
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds answer_limit{10000}, retry_pause{100};
+
+/// One frame of the other side, or why there is none.
+Result<ControlFrame> receive(const Descriptor& socket, FrameCutter& frames, Clock::time_point deadline) {
+  std::array<char, 65536> buffer;
+  while (true) {
+    auto frame = frames.next();
+    if (!frame) return frame.error();
+    if (*frame) return std::move(**frame);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd waiting{socket.get(), POLLIN, 0};
+    if (left <= 0 || ::poll(&waiting, 1, static_cast<int>(left)) == 0) return Error{"it does not answer"};
+    const auto got = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
+    if (got == 0) return Error{"it closed the connection"};
+    if (got < 0 && errno != EAGAIN && errno != EINTR) return Error{std::strerror(errno)};
+    if (got > 0) frames.feed({buffer.data(), static_cast<std::size_t>(got)});
+  }
+}
+
+struct Attempt {
+  Descriptor socket;
+  FrameCutter frames{control_limit_member};
+  Welcome welcome;
+  bool refused = false;  ///< trying again is of no use
+};
+
+Result<void> shake_hands(Attempt& attempt, const Secret& secret, const Hello& hello, Clock::time_point deadline) {
+  const Digest nonce = random_nonce();
+  const std::uint32_t rank = hello.first.value();
+  std::string challenge(sizeof(rank), '\0');
+  std::memcpy(challenge.data(), &rank, sizeof(rank));
+  challenge.append(reinterpret_cast<const char*>(nonce.data()), sizeof(Digest));
+  if (auto sent = write_all(attempt.socket, encode(ControlKind::challenge, challenge), answer_limit); !sent) return sent;
+  auto answer = receive(attempt.socket, attempt.frames, deadline);
+  if (!answer) return answer.error();
+  if (answer->kind != ControlKind::answer || answer->payload.size() != 2 * sizeof(Digest)) return Error{"what listens there is no launcher of Troupe"};
+  Digest launcher_nonce;
+  std::memcpy(launcher_nonce.data(), answer->payload.data(), sizeof(Digest));
+  const Digest expected = launcher_proof(secret, nonce, launcher_nonce, hello.first);
+  if (!equal(expected, std::as_bytes(std::span{answer->payload}.last(sizeof(Digest))))) return Error{"it does not know this job's secret: another job's launcher?"};
+  const Digest proof = worker_proof(secret, nonce, launcher_nonce, hello.first);
+  std::string reply(reinterpret_cast<const char*>(proof.data()), sizeof(Digest));
+  reply += write(hello);
+  if (auto sent = write_all(attempt.socket, encode(ControlKind::proof, reply), answer_limit); !sent) return sent;
+  auto verdict = receive(attempt.socket, attempt.frames, deadline);
+  if (!verdict) return verdict.error();
+  attempt.refused = verdict->kind == ControlKind::refused;
+  if (attempt.refused) return Error{"it refused: " + verdict->payload};
+  if (verdict->kind != ControlKind::welcome) return Error{"it answered neither welcome nor refusal"};
+  auto welcome = read_welcome(verdict->payload);
+  if (!welcome) return welcome.error();
+  attempt.welcome = std::move(welcome.value());
+  return {};
+}
+
+class Client final : public ControlClient {
+ public:
+  Client(Attempt attempt, const Secret& secret) : attempt_(std::move(attempt)), secret_(secret) {}
+  ~Client() override {
+    stop_ = true;
+    bell_.ring();
+    if (thread_.joinable()) thread_.join();
+  }
+  [[nodiscard]] const Welcome& welcome() const noexcept override { return attempt_.welcome; }
+  [[nodiscard]] const Secret& secret() const noexcept override { return secret_; }
+  void watch(Handler handler) override {
+    thread_ = std::thread([this, handler = std::move(handler)] { run(handler); });
+  }
+
+ private:
+  void run(const Handler& handler) {
+    std::array<char, 65536> buffer;
+    while (!stop_) {
+      auto frame = attempt_.frames.next();
+      if (!frame) return handler.gone(frame.error().message);
+      if (*frame) {
+        if ((*frame)->kind != ControlKind::peers) continue;
+        auto peers = read_peers((*frame)->payload);
+        if (!peers) return handler.gone(peers.error().message);
+        handler.peers(*peers);
+        continue;
+      }
+      std::array<pollfd, 2> waiting{pollfd{bell_.get(), POLLIN, 0}, pollfd{attempt_.socket.get(), POLLIN, 0}};
+      ::poll(waiting.data(), waiting.size(), -1);
+      if (stop_) return;
+      const auto got = ::recv(attempt_.socket.get(), buffer.data(), buffer.size(), 0);
+      if (got == 0) return handler.gone("the launcher closed the control connection");
+      if (got < 0 && errno != EAGAIN && errno != EINTR) return handler.gone(fmt::format("the control connection broke: {}", std::strerror(errno)));
+      if (got > 0) attempt_.frames.feed({buffer.data(), static_cast<std::size_t>(got)});
+    }
+  }
+
+  Attempt attempt_;
+  Secret secret_;
+  Bell bell_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret, const Hello& hello,
+                                                              std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  while (true) {
+    std::string problem;
+    auto known = secret();
+    if (known) {
+      Attempt attempt;
+      auto socket = connect_tcp(host, port, std::min(answer_limit, limit));
+      if (socket) {
+        attempt.socket = std::move(socket.value());
+        auto shaken = shake_hands(attempt, *known, hello, std::min(deadline, Clock::now() + answer_limit));
+        if (shaken) return std::unique_ptr<ControlClient>{std::make_unique<Client>(std::move(attempt), *known)};
+        problem = shaken.error().message;
+        if (attempt.refused) return Error{fmt::format("rank {} cannot join at {}:{}: {}", hello.first.value(), host, port, problem)};
+      } else {
+        problem = socket.error().message;
+      }
+    } else {
+      problem = known.error().message;
+    }
+    if (Clock::now() + retry_pause >= deadline)
+      return Error{fmt::format("rank {} cannot join the coordinator at {}:{} within {:.1f} s: {}", hello.first.value(), host, port, std::chrono::duration<double>(limit).count(), problem)};
+    std::this_thread::sleep_for(retry_pause);
+  }
+}
+
+}  // namespace troupe

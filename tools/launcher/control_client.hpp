@@ -1,0 +1,31 @@
+#pragma once
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/result.hpp"
+#include "tools/launcher/control_protocol.hpp"
+
+namespace troupe {
+
+/// A worker's end of the control connection. Made and proved by connect(); then a thread watches it.
+class ControlClient {
+ public:
+  struct Handler {
+    std::function<void(const std::vector<Peer>&)> peers;  ///< all ranks are here
+    std::function<void(std::string why)> gone;            ///< the launcher's end closed: it is dead, or it dropped us
+  };
+  /// Tries until `limit` is over while nobody listens there or the other side's secret differs (`secret` is asked anew each time);
+  /// a refusal ends it at once, its reason in the error.
+  [[nodiscard]] static Result<std::unique_ptr<ControlClient>> connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret, const Hello& hello,
+                                                                      std::chrono::milliseconds limit);
+  virtual ~ControlClient() = default;
+  [[nodiscard]] virtual const Welcome& welcome() const noexcept = 0;
+  [[nodiscard]] virtual const Secret& secret() const noexcept = 0;
+  /// Starts the watching thread, which calls the handler.
+  virtual void watch(Handler handler) = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,85 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "src/base/ids.hpp"
+#include "src/base/result.hpp"
+#include "tools/launcher/secret.hpp"
+
+/// What launcher and workers say over the control connection: TCP, frames of (length u32, kind u8, payload), little endian.
+///   worker → launcher  challenge   rank, a nonce                           before this nothing is known of the other side
+///   launcher → worker  answer      a nonce, HMAC over both nonces          the launcher knows the secret
+///   worker → launcher  proof       HMAC over both nonces, Hello            so does the worker
+///   launcher → worker  welcome     Welcome          or refused: a text
+///   launcher → worker  peers       the transport addresses of all workers, when all are here
+/// Then the connection stays open and silent: its end tells either side that the other has ended.
+namespace troupe {
+
+enum class ControlKind : std::uint8_t { challenge = 1, answer = 2, proof = 3, welcome = 4, refused = 5, peers = 6 };
+
+inline constexpr std::size_t control_limit_stranger = 256;          ///< bytes of a frame before the peer has proved itself
+inline constexpr std::size_t control_limit_member = std::size_t{8} << 20U;
+
+/// What a worker says of itself.
+struct Hello {
+  Rank first;                     ///< of the ranks that its process hosts
+  std::uint32_t ranks = 1;        ///< how many: first, first + 1, …
+  std::uint32_t world_size = 1;
+  std::uint32_t pid = 0;
+  std::string host;
+  std::vector<std::byte> address;  ///< of its transport
+};
+
+/// What it is told.
+struct Welcome {
+  std::string config;              ///< the merged config, TOML
+  std::string job;                 ///< unique for each run
+  std::string run_folder;
+  Incarnation incarnation;
+  std::vector<std::byte> address;  ///< of the launcher's transport
+};
+
+/// Transport addresses of the job's processes.
+struct Peer {
+  Rank first;
+  std::uint32_t ranks = 1;
+  std::uint32_t pid = 0;
+  std::string host;
+  std::vector<std::byte> address;
+};
+
+[[nodiscard]] std::string write(const Hello&);
+[[nodiscard]] std::string write(const Welcome&);
+[[nodiscard]] std::string write(const std::vector<Peer>&);
+[[nodiscard]] Result<Hello> read_hello(std::string_view text);
+[[nodiscard]] Result<Welcome> read_welcome(std::string_view text);
+[[nodiscard]] Result<std::vector<Peer>> read_peers(std::string_view text);
+
+struct ControlFrame {
+  ControlKind kind{};
+  std::string payload;
+};
+[[nodiscard]] std::string encode(ControlKind kind, std::string_view payload);
+
+/// Cuts a byte stream into frames. A frame longer than the limit, or of an unknown kind, is an error: drop the connection.
+class FrameCutter {
+ public:
+  explicit FrameCutter(std::size_t limit) : limit_(limit) {}
+  void raise_limit(std::size_t limit) noexcept { limit_ = limit; }
+  void feed(std::string_view bytes) { pending_ += bytes; }
+  [[nodiscard]] Result<std::optional<ControlFrame>> next();
+
+ private:
+  std::size_t limit_;
+  std::string pending_;
+};
+
+/// The two sides' proofs. `nonces` are those of both sides; a proof cannot be replayed or reflected.
+[[nodiscard]] Digest launcher_proof(const Secret&, const Digest& worker_nonce, const Digest& launcher_nonce, Rank rank);
+[[nodiscard]] Digest worker_proof(const Secret&, const Digest& worker_nonce, const Digest& launcher_nonce, Rank rank);
+
+}  // namespace troupe

@@ -1,0 +1,193 @@
+#include "tools/launcher/control_server.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <optional>
+#include <thread>
+
+#include "tools/launcher/socket.hpp"
+
+namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds write_limit{2000};
+
+struct Connection {
+  Descriptor socket;
+  Clock::time_point since = Clock::now();
+  FrameCutter frames{control_limit_stranger};
+  std::optional<Rank> claimed;  ///< the rank of its challenge
+  Digest worker_nonce{}, launcher_nonce{};
+  std::optional<Hello> hello;   ///< admitted
+};
+
+class Server final : public ControlServer {
+ public:
+  Server(const Options& options, const Secret& secret, Handler handler, Log& log, Descriptor listener)
+      : options_(options), secret_(secret), handler_(std::move(handler)), log_(log), listener_(std::move(listener)), port_(local_port(listener_)), thread_([this] { run(); }) {}
+  ~Server() override {
+    stop_ = true;
+    bell_.ring();
+    thread_.join();
+  }
+  [[nodiscard]] std::uint16_t port() const noexcept override { return port_; }
+
+ private:
+  void run();
+  void accept_all();
+  /// False: the connection is over.
+  bool read(Connection& connection);
+  bool take(Connection& connection, const ControlFrame& frame);
+  bool answer(Connection& connection, const std::string& payload);
+  bool admit(Connection& connection, const std::string& payload);
+  void tell_peers();
+  bool drop(const Connection& connection, std::string_view why);
+  [[nodiscard]] std::size_t strangers() const {
+    return static_cast<std::size_t>(std::ranges::count_if(connections_, [](const Connection& c) { return !c.hello; }));
+  }
+
+  Options options_;
+  Secret secret_;
+  Handler handler_;
+  Log& log_;
+  Descriptor listener_;
+  std::uint16_t port_;
+  Bell bell_;
+  std::list<Connection> connections_;
+  bool complete_ = false;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+bool Server::drop(const Connection& connection, std::string_view why) {
+  const std::string who = connection.claimed ? fmt::format("a peer that claims rank {}", connection.claimed->value()) : std::string{"an unknown peer"};
+  log_.warning(fmt::format("control connection on port {}: dropped {}: {}", port_, who, why));
+  return false;
+}
+
+void Server::run() {
+  std::vector<pollfd> waiting;
+  while (!stop_) {
+    waiting.assign({pollfd{bell_.get(), POLLIN, 0}, pollfd{listener_.get(), POLLIN, 0}});
+    for (const Connection& connection : connections_) waiting.push_back(pollfd{connection.socket.get(), POLLIN, 0});
+    ::poll(waiting.data(), waiting.size(), strangers() > 0 ? 200 : -1);
+    if (stop_) return;
+    std::size_t at = 2;
+    for (auto connection = connections_.begin(); connection != connections_.end(); ++at) {
+      bool keep = true;
+      if (waiting[at].revents != 0) keep = read(*connection);
+      if (keep && !connection->hello && Clock::now() - connection->since > options_.patience) keep = drop(*connection, "it did not prove itself in time");
+      if (keep) {
+        ++connection;
+        continue;
+      }
+      const auto hello = std::move(connection->hello);
+      connection = connections_.erase(connection);
+      if (hello) handler_.gone(hello->first, hello->ranks);
+    }
+    if ((waiting[1].revents & POLLIN) != 0) accept_all();
+  }
+}
+
+void Server::accept_all() {
+  while (true) {
+    Descriptor socket{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
+    if (!socket) return;
+    if (strangers() >= options_.most_strangers) {
+      log_.warning(fmt::format("control connection on port {}: refused a peer, {} others have not proved themselves yet", port_, options_.most_strangers));
+      continue;
+    }
+    connections_.emplace_back().socket = std::move(socket);
+  }
+}
+
+bool Server::read(Connection& connection) {
+  std::array<char, 65536> buffer;
+  while (true) {
+    const auto got = ::recv(connection.socket.get(), buffer.data(), buffer.size(), 0);
+    if (got == 0) return false;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    connection.frames.feed({buffer.data(), static_cast<std::size_t>(got)});
+    while (true) {
+      auto frame = connection.frames.next();
+      if (!frame) return drop(connection, frame.error().message);
+      if (!*frame) break;
+      if (!take(connection, **frame)) return false;
+    }
+  }
+}
+
+bool Server::take(Connection& connection, const ControlFrame& frame) {
+  if (frame.kind == ControlKind::challenge && !connection.claimed) return answer(connection, frame.payload);
+  if (frame.kind == ControlKind::proof && connection.claimed && !connection.hello) return admit(connection, frame.payload);
+  return drop(connection, fmt::format("a frame of kind {} out of turn", static_cast<int>(frame.kind)));
+}
+
+bool Server::answer(Connection& connection, const std::string& payload) {
+  std::uint32_t rank = 0;
+  if (payload.size() != sizeof(rank) + sizeof(Digest)) return drop(connection, "a challenge of the wrong length");
+  std::memcpy(&rank, payload.data(), sizeof(rank));
+  std::memcpy(connection.worker_nonce.data(), payload.data() + sizeof(rank), sizeof(Digest));
+  connection.claimed = Rank{rank};
+  connection.launcher_nonce = random_nonce();
+  connection.frames.raise_limit(control_limit_member);
+  const Digest proof = launcher_proof(secret_, connection.worker_nonce, connection.launcher_nonce, Rank{rank});
+  std::string reply(reinterpret_cast<const char*>(connection.launcher_nonce.data()), sizeof(Digest));
+  reply.append(reinterpret_cast<const char*>(proof.data()), sizeof(Digest));
+  return write_all(connection.socket, encode(ControlKind::answer, reply), write_limit).ok();
+}
+
+bool Server::admit(Connection& connection, const std::string& payload) {
+  const Digest expected = worker_proof(secret_, connection.worker_nonce, connection.launcher_nonce, *connection.claimed);
+  if (payload.size() < sizeof(Digest) || !equal(expected, std::as_bytes(std::span{payload}.first(sizeof(Digest)))))
+    return drop(connection, "it does not know the job's secret (TROUPE_SECRET_FILE of another job?)");
+  auto hello = read_hello(std::string_view{payload}.substr(sizeof(Digest)));
+  if (!hello) return drop(connection, hello.error().message);
+  auto welcome = handler_.admit(*hello);
+  if (!welcome) {
+    (void)write_all(connection.socket, encode(ControlKind::refused, welcome.error().message), write_limit);
+    return drop(connection, welcome.error().message);
+  }
+  if (!write_all(connection.socket, encode(ControlKind::welcome, write(*welcome)), write_limit)) return drop(connection, "it does not read its welcome");
+  connection.hello = std::move(hello.value());
+  tell_peers();
+  return true;
+}
+
+void Server::tell_peers() {
+  std::vector<Peer> peers;
+  std::uint64_t ranks = 0;
+  for (const Connection& connection : connections_) {
+    if (!connection.hello) continue;
+    const Hello& hello = *connection.hello;
+    peers.push_back(Peer{hello.first, hello.ranks, hello.pid, hello.host, hello.address});
+    ranks += hello.ranks;
+  }
+  if (complete_ || ranks < options_.world_size) return;
+  complete_ = true;
+  std::ranges::sort(peers, {}, &Peer::first);
+  const std::string frame = encode(ControlKind::peers, write(peers));
+  for (const Connection& connection : connections_)
+    if (connection.hello) (void)write_all(connection.socket, frame, write_limit);  // one that is gone shows at the next poll
+  handler_.complete(peers);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlServer>> ControlServer::listen(const Options& options, const Secret& secret, Handler handler, Log& log) {
+  auto listener = listen_tcp(options.address, options.port);
+  if (!listener) return listener.error();
+  return std::unique_ptr<ControlServer>{std::make_unique<Server>(options, secret, std::move(handler), log, std::move(listener.value()))};
+}
+
+}  // namespace troupe

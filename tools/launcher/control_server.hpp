@@ -1,0 +1,38 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/log.hpp"
+#include "src/base/result.hpp"
+#include "tools/launcher/control_protocol.hpp"
+
+namespace troupe {
+
+/// The Coordinator's end of the control connections: admits workers that know the job's secret, tells them the config and each
+/// other's addresses, and notices when one goes. One thread of its own; strangers, silent peers and nonsense are dropped with a line in the log.
+class ControlServer {
+ public:
+  struct Options {
+    std::string address = "127.0.0.1";
+    std::uint16_t port = 0;                    ///< 0: any free one
+    std::uint32_t world_size = 1;
+    std::chrono::milliseconds patience{10000};  ///< for a peer to prove itself
+    std::size_t most_strangers = 64;            ///< connections that have not proved themselves
+  };
+  /// Called by the server's thread; must not block for long.
+  struct Handler {
+    std::function<Result<Welcome>(const Hello&)> admit;      ///< an Error is told to the worker, as the reason of its refusal
+    std::function<void(Rank first, std::uint32_t ranks)> gone;  ///< an admitted worker's connection ended
+    std::function<void(const std::vector<Peer>&)> complete;  ///< all ranks are here; the workers have been told
+  };
+  /// Listens before it returns. A port in use is an error that names it.
+  [[nodiscard]] static Result<std::unique_ptr<ControlServer>> listen(const Options& options, const Secret& secret, Handler handler, Log& log);
+  virtual ~ControlServer() = default;
+  [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
+};
+
+}  // namespace troupe
