@@ -16,6 +16,7 @@ struct StateTensor {
   std::int64_t rows = 0;        ///< valid rows here; 0: this rank holds none
   TensorView view;              ///< [rows, …] contiguous device memory
   bool model = true;            ///< false: optimizer state, left out of model-only checkpoints
+  bool replicated = false;      ///< every rank holds all rows and restores them; one rank's are enough to save
 };
 using StateTensors = std::vector<StateTensor>;
 

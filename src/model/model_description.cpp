@@ -18,17 +18,17 @@ double scaled_frequency(double frequency, const RotaryScaling& s) {
 
 }  // namespace
 
-std::vector<float> rotary_table(const RotarySettings& settings, std::int64_t seq_len) {
+std::vector<double> rotary_table(const RotarySettings& settings, std::int64_t seq_len) {
   const std::int64_t half = settings.head_dim / 2;
-  std::vector<float> table;
+  std::vector<double> table;
   table.reserve(static_cast<std::size_t>(seq_len * half * 2));
   for (std::int64_t position = 0; position < seq_len; ++position) {
     for (std::int64_t i = 0; i < half; ++i) {
       double frequency = std::pow(settings.theta, -2.0 * static_cast<double>(i) / static_cast<double>(settings.head_dim));
       if (settings.scaled) frequency = scaled_frequency(frequency, settings.scaling);
       const double angle = static_cast<double>(position) * frequency;
-      table.push_back(static_cast<float>(std::cos(angle)));
-      table.push_back(static_cast<float>(std::sin(angle)));
+      table.push_back(std::cos(angle));
+      table.push_back(std::sin(angle));
     }
   }
   return table;

@@ -46,8 +46,8 @@ struct RotarySettings {
   bool scaled = false;
   RotaryScaling scaling;
 };
-/// fp32 [seq_len, head_dim / 2, 2] of (cos, sin), computed in fp64.
-[[nodiscard]] std::vector<float> rotary_table(const RotarySettings& settings, std::int64_t seq_len);
+/// [seq_len, head_dim / 2, 2] of (cos, sin).
+[[nodiscard]] std::vector<double> rotary_table(const RotarySettings& settings, std::int64_t seq_len);
 
 /// A model as a table: what planner, shards, estimate and checkpoints know of it. A value.
 struct ModelDescription {

@@ -1,0 +1,82 @@
+#include "src/model/shard_memory.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t alignment = 64;
+std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+std::size_t shard_bytes(const LaidParameter& p) { return aligned(static_cast<std::size_t>(p.rows_per_rank * p.description.cols) * sizeof(float)); }
+
+std::size_t scalar_bytes(const WeightLayout& layout) {
+  std::size_t float8 = 0;
+  for (const LaidParameter& p : layout.parameters) float8 += p.fp8 ? 1 : 0;
+  return layout.parameters.size() * sizeof(std::int64_t) + 2 * float8 * sizeof(float);
+}
+
+}  // namespace
+
+ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout) {
+  std::size_t one = 0;
+  for (const LaidParameter& p : layout.parameters) one += shard_bytes(p);
+  return {one, 2 * one, one, scalar_bytes(layout)};
+}
+
+ShardMemory::ShardMemory(const WeightLayout& layout, std::uint32_t rank, Device& device) : layout_(layout), rank_(rank), device_(device.info().id) {
+  std::size_t offset = 0;
+  for (const LaidParameter& p : layout.parameters) {
+    offsets_.push_back(offset);
+    float8_.push_back(float8_count_);
+    float8_count_ += p.fp8 ? 1 : 0;
+    offset += shard_bytes(p);
+  }
+  masters_ = device.allocate(offset, Placement::device);
+  first_ = device.allocate(offset, Placement::device);
+  second_ = device.allocate(offset, Placement::device);
+  gradients_ = device.allocate(offset, Placement::device);
+  scalars_ = device.allocate(scalar_bytes(layout), Placement::device);
+}
+
+TensorView ShardMemory::rows(const Buffer& buffer, std::size_t parameter) const {
+  const LaidParameter& p = layout_.parameters[parameter];
+  Shape shape = p.description.shape();
+  shape.size[0] = p.rows_of(rank_);
+  return TensorView::contiguous(buffer.bytes().data() + offsets_[parameter], DType::f32, shape, device_);
+}
+
+float* ShardMemory::gradient_with_padding(std::size_t parameter) const { return reinterpret_cast<float*>(gradients_->bytes().data() + offsets_[parameter]); }
+
+std::int64_t* ShardMemory::count(std::size_t parameter) const { return reinterpret_cast<std::int64_t*>(scalars_->bytes().data()) + parameter; }
+
+float* ShardMemory::amax(std::size_t parameter) const {
+  return reinterpret_cast<float*>(scalars_->bytes().data() + layout_.parameters.size() * sizeof(std::int64_t)) + float8_[parameter];
+}
+
+float* ShardMemory::scale(std::size_t parameter) const { return amax(parameter) + float8_count_; }
+
+TensorView ShardMemory::amaxes() const {
+  std::byte* start = scalars_->bytes().data() + layout_.parameters.size() * sizeof(std::int64_t);
+  return TensorView::contiguous(start, DType::f32, {static_cast<std::int64_t>(float8_count_)}, device_);
+}
+
+StateTensors ShardMemory::state() const {
+  StateTensors all;
+  for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {
+    const LaidParameter& p = layout_.parameters[i];
+    const auto part = [&](const std::string& name, const TensorView& view, bool model) {
+      all.push_back({.name = name, .global_shape = p.description.shape(), .first_row = p.first_row(rank_), .rows = p.rows_of(rank_), .view = view, .model = model});
+    };
+    part(p.description.name, master(i), true);
+    part("optimizer.exp_avg." + p.description.name, first_moment(i), false);
+    part("optimizer.exp_avg_sq." + p.description.name, second_moment(i), false);
+    all.push_back({.name = "optimizer.step." + p.description.name, .global_shape = {1}, .first_row = 0, .rows = 1,
+                   .view = TensorView::contiguous(count(i), DType::i64, {1}, device_), .model = false, .replicated = true});
+  }
+  return all;
+}
+
+std::size_t ShardMemory::bytes() const {
+  return masters_->bytes().size() + first_->bytes().size() + second_->bytes().size() + gradients_->bytes().size() + scalars_->bytes().size();
+}
+
+}  // namespace troupe

@@ -1,0 +1,48 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "src/device/device.hpp"
+#include "src/device/state_tensor.hpp"
+#include "src/model/weight_layout.hpp"
+
+namespace troupe {
+
+/// One rank's rows of all parameters: fp32 masters, moments, gradients, step counts, and the scales of weights that travel in fp8.
+/// Padding rows exist in memory and nowhere else: all views here are of valid rows, but for `gradient_with_padding`.
+class ShardMemory {
+ public:
+  ShardMemory(const WeightLayout& layout, std::uint32_t rank, Device& device);
+
+  [[nodiscard]] TensorView master(std::size_t parameter) const { return rows(*masters_, parameter); }
+  [[nodiscard]] TensorView first_moment(std::size_t parameter) const { return rows(*first_, parameter); }
+  [[nodiscard]] TensorView second_moment(std::size_t parameter) const { return rows(*second_, parameter); }
+  [[nodiscard]] TensorView gradient(std::size_t parameter) const { return rows(*gradients_, parameter); }
+  /// rows_per_rank × cols values.
+  [[nodiscard]] float* gradient_with_padding(std::size_t parameter) const;
+  [[nodiscard]] std::int64_t* count(std::size_t parameter) const;
+  [[nodiscard]] float* amax(std::size_t parameter) const;   ///< of a parameter with fp8
+  [[nodiscard]] float* scale(std::size_t parameter) const;
+  [[nodiscard]] TensorView amaxes() const;                  ///< of all parameters with fp8
+  [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
+  [[nodiscard]] StateTensors state() const;
+  [[nodiscard]] std::size_t bytes() const;
+
+  /// Pure: what the constructor will allocate, [masters, moments, gradients, counts and scales].
+  struct Bytes { std::size_t masters = 0, moments = 0, gradients = 0, scalars = 0; };
+  [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout);
+
+ private:
+  [[nodiscard]] TensorView rows(const Buffer& buffer, std::size_t parameter) const;
+
+  const WeightLayout& layout_;
+  std::uint32_t rank_;
+  DeviceId device_;
+  std::vector<std::size_t> offsets_;  ///< bytes, of each parameter in each of the four buffers
+  std::vector<std::size_t> float8_;   ///< place among the fp8 parameters
+  std::size_t float8_count_ = 0;
+  std::unique_ptr<Buffer> masters_, first_, second_, gradients_, scalars_;
+};
+
+}  // namespace troupe

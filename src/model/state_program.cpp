@@ -1,0 +1,133 @@
+#include "src/model/state_program.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+namespace troupe {
+namespace {
+
+void require_slot(const char* what, Unit unit, std::size_t found, std::size_t needed) {
+  if (found < needed) {
+    throw std::invalid_argument(std::string(what) + " slot of unit " + std::to_string(unit.value()) + " has " + std::to_string(found) + " bytes; it takes " +
+                                std::to_string(needed));
+  }
+}
+
+}  // namespace
+
+bool StateProgram::travels_in_fp8() const noexcept {
+  return std::any_of(in_.layout.units.begin(), in_.layout.units.end(), [](const UnitLayout& unit) {
+    return std::any_of(unit.slots.begin(), unit.slots.end(), [](const ParameterSlot& slot) { return slot.stored == DType::e4m3; });
+  });
+}
+
+void StateProgram::find_amaxes(Stream& stream) {
+  in_.kernels.fill(stream, in_.memory.amaxes(), 0.0);
+  for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
+    if (!in_.layout.parameters[i].fp8 || in_.layout.parameters[i].rows_of(in_.memory.rank()) == 0) continue;
+    in_.kernels.amax(stream, in_.memory.master(i), in_.memory.amax(i), true);
+  }
+}
+
+void StateProgram::scales_from_amaxes(Stream& stream) {
+  for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
+    if (in_.layout.parameters[i].fp8) in_.kernels.scale_from_amax(stream, in_.memory.amax(i), DType::e4m3, in_.memory.scale(i));
+  }
+}
+
+void StateProgram::scales(Stream& stream, Communicator& dp_shard) {
+  if (!travels_in_fp8()) return;
+  find_amaxes(stream);
+  dp_shard.all_reduce(stream, in_.memory.amaxes(), Reduction::max);
+  scales_from_amaxes(stream);
+}
+
+std::size_t StateProgram::part_bytes(const ParameterSlot& slot) const {
+  const LaidParameter& p = in_.layout.parameters[slot.parameter];
+  return static_cast<std::size_t>(p.rows_per_rank * p.description.cols) * size_of(slot.stored);
+}
+
+void StateProgram::place_own_rows(Stream& stream, Unit unit, std::span<std::byte> weights) {
+  const UnitLayout& layout = in_.layout.units.at(unit.value());
+  require_slot("weights", unit, weights.size(), layout.weights_bytes);
+  for (const ParameterSlot& slot : layout.slots) {
+    const TensorView master = in_.memory.master(slot.parameter);
+    std::byte* own = weights.data() + slot.weight_offset + in_.memory.rank() * part_bytes(slot);
+    const std::size_t valid = static_cast<std::size_t>(master.shape.elements()) * size_of(slot.stored);
+    if (valid < part_bytes(slot)) {  // rows of padding, which nobody reads, have one value on all ranks
+      in_.kernels.fill(stream, TensorView::contiguous(own + valid, DType::u8, {static_cast<std::int64_t>(part_bytes(slot) - valid)}, in_.device), 0.0);
+    }
+    if (valid == 0) continue;
+    const TensorView place = TensorView::contiguous(own, slot.stored, master.shape, in_.device);
+    if (slot.stored == DType::e4m3) {
+      in_.kernels.quantize(stream, master, in_.memory.scale(slot.parameter), place);
+    } else {
+      in_.kernels.cast(stream, master, place);
+    }
+  }
+}
+
+void StateProgram::gather(Stream& stream, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) {
+  place_own_rows(stream, unit, weights);
+  gather_.clear();
+  for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
+    gather_.push_back({weights.data() + slot.weight_offset, part_bytes(slot)});
+    gathered_ += part_bytes(slot) * (in_.layout.world - 1);
+  }
+  dp_shard.all_gather(stream, gather_);
+}
+
+void StateProgram::reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) {
+  const UnitLayout& layout = in_.layout.units.at(unit.value());
+  require_slot("gradients", unit, gradients.size(), layout.gradients_bytes);
+  reduce_.clear();
+  for (const ParameterSlot& slot : layout.slots) {
+    const LaidParameter& p = in_.layout.parameters[slot.parameter];
+    const auto count = static_cast<std::size_t>(p.rows_per_rank * p.description.cols);
+    // A tied parameter gets a gradient from two units; in backward the reader (the head) comes before the owner.
+    const bool first = micro.value() == 0 && !(p.tied && !slot.tied_reader);
+    reduce_.push_back({reinterpret_cast<const float*>(gradients.data() + slot.gradient_offset), in_.memory.gradient_with_padding(slot.parameter), count, !first});
+    reduced_ += count * sizeof(float) * (in_.layout.world - 1);
+  }
+  dp_shard.reduce_scatter(stream, reduce_);
+}
+
+void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicator& world) {
+  VerdictSums& sums = in_.totals->sums;
+  const double tag = verdict_tag(epoch.value(), step.value());
+  const auto scalar = [&](double& value) { return TensorView::contiguous(&value, DType::f64, {1}, in_.device); };
+  in_.kernels.fill(stream, scalar(sums.grad_square), 0.0);
+  for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
+    if (in_.layout.parameters[i].rows_of(in_.memory.rank()) > 0) in_.kernels.sum_squares(stream, in_.memory.gradient(i), &sums.grad_square);
+  }
+  in_.kernels.fill(stream, scalar(sums.tag), tag);
+  static_assert(sizeof(VerdictSums) == 5 * sizeof(double));
+  const TensorView all = TensorView::contiguous(&sums, DType::f64, {5}, in_.device);
+  world.all_reduce(stream, all, Reduction::sum);
+  in_.kernels.decide(stream, &sums, world.size(), tag, in_.nominal_tokens, in_.max_norm, in_.halt, &in_.totals->verdict);
+  in_.kernels.fill(stream, all, 0.0);
+  numbers_.bytes_gathered = gathered_;
+  numbers_.bytes_reduced = reduced_;
+  gathered_ = reduced_ = 0;
+}
+
+void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rate) {
+  numbers_.learning_rate = learning_rate;
+  const AdamWStep step = in_.optimizer.at(learning_rate);
+  for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
+    if (slot.tied_reader) continue;
+    const std::size_t i = slot.parameter;
+    in_.kernels.adamw(stream, in_.memory.master(i), in_.memory.gradient(i), in_.memory.first_moment(i), in_.memory.second_moment(i), in_.memory.count(i), step,
+                      &in_.totals->verdict);
+  }
+}
+
+StepNumbers StateProgram::numbers() const {
+  StepNumbers numbers = numbers_;
+  numbers.verdict = in_.totals->verdict;
+  return numbers;
+}
+
+}  // namespace troupe

@@ -1,0 +1,51 @@
+#pragma once
+#include <vector>
+
+#include "src/model/programs.hpp"
+#include "src/model/shard_memory.hpp"
+#include "src/model/step_totals.hpp"
+#include "src/optimizer/adamw_settings.hpp"
+
+namespace troupe {
+
+/// Sharding's program over a rank's ShardMemory: casts, gathers, reduces, the verdict, AdamW. Everything referred to outlives it.
+class StateProgram final : public ShardProgram {
+ public:
+  struct Inputs {
+    const WeightLayout& layout;
+    const ShardMemory& memory;
+    Kernels& kernels;
+    StepTotals* totals = nullptr;  ///< device memory that the host can read
+    DeviceId device;
+    const HaltWord* halt = nullptr;
+    AdamWSettings optimizer;
+    double max_norm = 1, nominal_tokens = 1;
+  };
+  explicit StateProgram(const Inputs& inputs) : in_(inputs) {}
+
+  [[nodiscard]] std::size_t weights_bytes(Unit unit) const override { return in_.layout.units.at(unit.value()).weights_bytes; }
+  [[nodiscard]] std::size_t gradients_bytes(Unit unit) const override { return in_.layout.units.at(unit.value()).gradients_bytes; }
+  void scales(Stream& stream, Communicator& dp_shard) override;
+  void gather(Stream& stream, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) override;
+  void reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) override;
+  void verdict(Stream& stream, EpochId epoch, Step step, Communicator& world) override;
+  void optimize(Stream& stream, Step step, Unit unit, double learning_rate) override;
+  [[nodiscard]] StepNumbers numbers() const override;
+
+  /// The local halves of `scales` and `gather`: all there is to them where one rank holds everything.
+  void find_amaxes(Stream& stream);
+  void scales_from_amaxes(Stream& stream);
+  void place_own_rows(Stream& stream, Unit unit, std::span<std::byte> weights);
+
+ private:
+  [[nodiscard]] std::size_t part_bytes(const ParameterSlot& slot) const;
+  [[nodiscard]] bool travels_in_fp8() const noexcept;
+
+  Inputs in_;
+  std::vector<GatherPiece> gather_;  ///< kept, so that a step allocates nothing
+  std::vector<ReducePiece> reduce_;
+  std::uint64_t gathered_ = 0, reduced_ = 0;  ///< since the last verdict
+  StepNumbers numbers_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,13 @@
+#pragma once
+#include "src/device/verdict.hpp"
+
+namespace troupe {
+
+/// What a step's lanes share, in device memory: compute adds the losses, the shards' verdict sums them over the ranks and decides.
+/// The order of the plan keeps them apart: the loss of a step comes after the optimizer of the step before.
+struct StepTotals {
+  VerdictSums sums;
+  Verdict verdict;
+};
+
+}  // namespace troupe

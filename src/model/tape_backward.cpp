@@ -1,0 +1,137 @@
+#include "src/model/tape_backward.hpp"
+
+namespace troupe {
+namespace {
+
+/// Reverses a tape. A value's gradient is written by its last reader and added to by the others; where a gradient passes through an
+/// addition unchanged, both sides share its memory until one of them would be overwritten (copy on write).
+class BackwardEmitter {
+ public:
+  BackwardEmitter(TapeEmitter& out, const UnitDescription& unit, const UnitLayout& layout, const UnitValues& values)
+      : out_(out), unit_(unit), layout_(layout), values_(values), gradient_(unit.tape.values.size(), -1), consumed_(unit.tape.values.size(), false),
+        weight_written_(unit.parameters.size(), false) {}
+
+  int run(int output_gradient) {
+    if (unit_.tape.output >= 0) gradient_[static_cast<std::size_t>(unit_.tape.output)] = output_gradient;
+    for (auto step = unit_.tape.steps.rbegin(); step != unit_.tape.steps.rend(); ++step) reverse(*step);
+    return unit_.tape.has_input ? gradient_[0] : -1;
+  }
+
+ private:
+  struct Target { int buffer; bool accumulate; };
+
+  void reverse(const TapeStep& step) {
+    if (!step.out.empty()) consumed_[step.out[0]] = true;
+    const int dy = step.out.empty() ? -1 : gradient_[step.out[0]];
+    switch (step.type) {
+      case OperationType::cross_entropy: gradient_[step.in[0]] = value(step.in[0]); return;  // the logits became their gradient
+      case OperationType::embedding: return emit(InstructionCode::embedding_backward, step, {dy});
+      case OperationType::linear: return linear(step, dy);
+      case OperationType::rms_norm: {
+        const Target dx = target(step.in[0]);
+        return emit(InstructionCode::rms_norm_backward, step, {dy, value(step.in[0]), value(step.out[1]), dx.buffer}, dx.accumulate);
+      }
+      case OperationType::rotary: {
+        own(step.out[0]);
+        gradient_[step.in[0]] = gradient_[step.out[0]];
+        return emit(InstructionCode::rotary_backward, step, {gradient_[step.in[0]]});
+      }
+      case OperationType::attention: {
+        std::vector<int> operands{dy, value(step.in[0]), value(step.in[1]), value(step.in[2]), value(step.out[0]), value(step.out[1])};
+        return overwriting(InstructionCode::attention_backward, step, std::move(operands));
+      }
+      case OperationType::swiglu: return overwriting(InstructionCode::swiglu_backward, step, {dy, value(step.in[0]), value(step.in[1])});
+      case OperationType::add:
+        for (const ValueIndex v : step.in) pass_through(v, dy, step);
+        return;
+    }
+  }
+
+  [[nodiscard]] int value(ValueIndex v) const { return values_.buffer[v]; }
+  [[nodiscard]] int new_gradient(ValueIndex v) {
+    const TapeValue& described = unit_.tape.values[v];
+    return out_.buffer(unit_.name + " d " + described.name, BufferKind::gradient, out_.sizes().compute, out_.sizes().tokens(), described.width);
+  }
+  void emit(InstructionCode code, const TapeStep& step, std::vector<int> operands, bool accumulate = false, int weight = -1) {
+    Instruction instruction{.code = code, .operands = std::move(operands), .parameter = step.parameter, .weight = weight, .accumulate = accumulate, .heads = step.heads,
+                            .kv_heads = step.kv_heads, .head_dim = step.head_dim, .eps = step.eps};
+    if (step.parameter >= 0 && code != InstructionCode::linear_backward_input && code != InstructionCode::linear_fp8_backward_input) {
+      instruction.accumulate_weight = weight_written_[static_cast<std::size_t>(step.parameter)];
+      weight_written_[static_cast<std::size_t>(step.parameter)] = true;
+    }
+    out_.emit(std::move(instruction));
+  }
+
+  /// Makes v's gradient its own, if another value that still needs it shares the memory.
+  void own(ValueIndex v) {
+    for (std::size_t w = 0; w < gradient_.size(); ++w) {
+      if (w == v || gradient_[w] != gradient_[v] || consumed_[w]) continue;
+      const int copy = new_gradient(v);
+      out_.emit({.code = InstructionCode::copy, .operands = {gradient_[v], copy}});
+      gradient_[v] = copy;
+      return;
+    }
+  }
+  Target target(ValueIndex v) {
+    if (gradient_[v] < 0) return {gradient_[v] = new_gradient(v), false};
+    own(v);
+    return {gradient_[v], true};
+  }
+  void sum_into(ValueIndex v, int addend) {
+    own(v);
+    out_.emit({.code = InstructionCode::add, .operands = {gradient_[v], addend, gradient_[v]}});
+  }
+  void pass_through(ValueIndex v, int dy, const TapeStep&) {
+    if (gradient_[v] < 0) {
+      gradient_[v] = dy;
+    } else {
+      sum_into(v, dy);
+    }
+  }
+  /// Kernels that write their inputs' gradients and cannot add to them.
+  void overwriting(InstructionCode code, const TapeStep& step, std::vector<int> operands) {
+    std::vector<std::pair<ValueIndex, int>> sums;
+    for (const ValueIndex v : step.in) {
+      const int fresh = new_gradient(v);
+      operands.push_back(fresh);
+      if (gradient_[v] < 0) {
+        gradient_[v] = fresh;
+      } else {
+        sums.emplace_back(v, fresh);
+      }
+    }
+    emit(code, step, std::move(operands));
+    for (const auto& [v, addend] : sums) sum_into(v, addend);
+  }
+  void linear(const TapeStep& step, int dy) {
+    if (!layout_.slots[static_cast<std::size_t>(step.parameter)].fp8) {
+      emit(InstructionCode::linear_backward_weight, step, {dy, value(step.in[0])});
+      const Target dx = target(step.in[0]);
+      return emit(InstructionCode::linear_backward_input, step, {dy, dx.buffer}, dx.accumulate);
+    }
+    const TapeValue& y = unit_.tape.values[step.out[0]];
+    const auto [dy8, dy_scale] = out_.float8_buffer(unit_.name + " d " + y.name, DType::e5m2, out_.sizes().tokens(), y.width);
+    out_.emit({.code = InstructionCode::cast_fp8, .operands = {dy, dy8, dy_scale}});
+    const auto [x8, x_scale] = values_.float8[step.in[0]];
+    emit(InstructionCode::linear_fp8_backward_weight, step, {dy8, dy_scale, x8, x_scale});
+    const int weight = out_.cast_weight(unit_, layout_, step.parameter);
+    const Target dx = target(step.in[0]);
+    emit(InstructionCode::linear_fp8_backward_input, step, {dy8, dy_scale, dx.buffer}, dx.accumulate, weight);
+  }
+
+  TapeEmitter& out_;
+  const UnitDescription& unit_;
+  const UnitLayout& layout_;
+  const UnitValues& values_;
+  std::vector<int> gradient_;
+  std::vector<bool> consumed_;
+  std::vector<bool> weight_written_;
+};
+
+}  // namespace
+
+int emit_backward(TapeEmitter& out, const UnitDescription& unit, const UnitLayout& layout, const UnitValues& values, int output_gradient) {
+  return BackwardEmitter(out, unit, layout, values).run(output_gradient);
+}
+
+}  // namespace troupe

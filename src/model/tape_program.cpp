@@ -1,0 +1,177 @@
+#include "src/model/tape_program.hpp"
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace troupe {
+
+/// What one forward or backward of a unit is called with.
+struct TapeProgram::Call {
+  Stream& stream;
+  const UnitLayout& unit;
+  std::span<const std::byte> batch;
+  std::span<const std::byte> weights;
+  std::span<std::byte> gradients;
+};
+
+namespace {
+
+void require(const char* what, std::size_t found, std::size_t needed, Unit unit) {
+  if (found < needed) {
+    throw std::invalid_argument(std::string(what) + " of unit " + std::to_string(unit.value()) + " has " + std::to_string(found) + " bytes; the layout needs " +
+                                std::to_string(needed));
+  }
+}
+
+/// Kernels take one kind of view; what is only read is never written through it.
+TensorView readable(std::span<const std::byte> bytes, std::size_t offset, DType dtype, const Shape& shape, DeviceId device) {
+  return TensorView::contiguous(const_cast<std::byte*>(bytes.data() + offset), dtype, shape, device);
+}
+
+}  // namespace
+
+void TapeProgram::forward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) {
+  const UnitLayout& layout = in_.layout.units.at(unit.value());
+  require("weights slot", weights.size(), layout.weights_bytes, unit);
+  const Call call{stream, layout, batch, weights, {}};
+  for (const Instruction& instruction : in_.plan.forward[unit.value()]) run(call, instruction);
+}
+
+void TapeProgram::backward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
+                           std::span<std::byte> gradients) {
+  const UnitLayout& layout = in_.layout.units.at(unit.value());
+  require("weights slot", weights.size(), layout.weights_bytes, unit);
+  require("gradients slot", gradients.size(), layout.gradients_bytes, unit);
+  const Call call{stream, layout, batch, weights, gradients};
+  for (const ParameterSlot& slot : layout.slots) {  // rows of padding: zero, so that what the ranks send is defined
+    const LaidParameter& p = in_.layout.parameters[slot.parameter];
+    const std::int64_t padding = p.rows_per_rank * in_.layout.world - p.description.rows;
+    if (padding == 0) continue;
+    std::byte* end = gradients.data() + slot.gradient_offset + static_cast<std::size_t>(p.description.elements()) * size_of(in_.layout.gradient);
+    in_.kernels.fill(stream, TensorView::contiguous(end, in_.layout.gradient, {padding, p.description.cols}, in_.rotary.device), 0.0);
+  }
+  for (const Instruction& instruction : in_.plan.backward[unit.value()]) run(call, instruction);
+}
+
+TensorView TapeProgram::logits() const { return view(in_.plan.logits); }
+
+void TapeProgram::run(const Call& call, const Instruction& i) const {
+  if (i.code < InstructionCode::embedding_backward) return run_forward(call, i);
+  run_backward(call, i);
+}
+
+void TapeProgram::run_forward(const Call& call, const Instruction& i) const {
+  Kernels& k = in_.kernels;
+  const std::vector<int>& o = i.operands;
+  switch (i.code) {
+    case InstructionCode::embedding: return k.embedding(call.stream, batch_part(call, 0), weight(call, i.parameter), view(o[0]));
+    case InstructionCode::rms_norm: {
+      TensorView rstd = view(o[2]);
+      rstd.shape = Shape{rstd.shape[0]};
+      return k.rms_norm(call.stream, view(o[0]), weight(call, i.parameter), i.eps, view(o[1]), rstd);
+    }
+    case InstructionCode::linear: return k.linear(call.stream, view(o[0]), weight(call, i.parameter), view(o[1]));
+    case InstructionCode::linear_fp8: return k.linear_fp8(call.stream, float8(o[0], o[1]), float8_weight(call, i), view(o[2]));
+    case InstructionCode::rotary: return k.rotary(call.stream, by_heads(o[0], i.heads, i.head_dim, false), in_.rotary, false);
+    case InstructionCode::attention: {
+      const double scale = 1.0 / std::sqrt(static_cast<double>(i.head_dim));
+      return k.attention(call.stream, by_heads(o[0], i.heads, i.head_dim, true), by_heads(o[1], i.kv_heads, i.head_dim, true),
+                         by_heads(o[2], i.kv_heads, i.head_dim, true), scale, by_heads(o[3], i.heads, i.head_dim, true), log_sum_exp(o[4], i.heads));
+    }
+    case InstructionCode::swiglu: return k.swiglu(call.stream, view(o[0]), view(o[1]), view(o[2]));
+    case InstructionCode::add: return k.add(call.stream, view(o[0]), view(o[1]), view(o[2]));
+    case InstructionCode::cross_entropy: return k.cross_entropy(call.stream, view(o[0]), batch_part(call, 1), in_.gradient_scale, &in_.totals->sums);
+    case InstructionCode::cast_fp8: return cast_to_float8(call, view(o[0]), i, 1);
+    case InstructionCode::cast_weight_fp8: return cast_to_float8(call, weight(call, i.parameter), i, 0);
+    default: throw std::logic_error("an instruction of backward among those of forward");
+  }
+}
+
+void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
+  Kernels& k = in_.kernels;
+  const std::vector<int>& o = i.operands;
+  switch (i.code) {
+    case InstructionCode::embedding_backward:
+      return k.embedding_backward(call.stream, batch_part(call, 0), view(o[0]), weight_gradient(call, i.parameter), i.accumulate_weight);
+    case InstructionCode::rms_norm_backward: {
+      TensorView rstd = view(o[2]);
+      rstd.shape = Shape{rstd.shape[0]};
+      return k.rms_norm_backward(call.stream, view(o[0]), view(o[1]), weight(call, i.parameter), rstd, view(o[3]), i.accumulate, weight_gradient(call, i.parameter),
+                                 i.accumulate_weight);
+    }
+    case InstructionCode::linear_backward_weight:
+      return k.linear_backward_weight(call.stream, view(o[0]), view(o[1]), weight_gradient(call, i.parameter), i.accumulate_weight);
+    case InstructionCode::linear_backward_input: return k.linear_backward_input(call.stream, view(o[0]), weight(call, i.parameter), view(o[1]), i.accumulate);
+    case InstructionCode::linear_fp8_backward_weight:
+      return k.linear_fp8_backward_weight(call.stream, float8(o[0], o[1]), float8(o[2], o[3]), weight_gradient(call, i.parameter), i.accumulate_weight);
+    case InstructionCode::linear_fp8_backward_input:
+      return k.linear_fp8_backward_input(call.stream, float8(o[0], o[1]), float8_weight(call, i), view(o[2]), i.accumulate);
+    case InstructionCode::rotary_backward: return k.rotary(call.stream, by_heads(o[0], i.heads, i.head_dim, false), in_.rotary, true);
+    case InstructionCode::attention_backward: {
+      const auto q = [&](std::size_t n) { return by_heads(o[n], i.heads, i.head_dim, true); };
+      const auto kv = [&](std::size_t n) { return by_heads(o[n], i.kv_heads, i.head_dim, true); };
+      const double scale = 1.0 / std::sqrt(static_cast<double>(i.head_dim));
+      return k.attention_backward(call.stream, q(0), q(1), kv(2), kv(3), q(4), log_sum_exp(o[5], i.heads), scale, q(6), kv(7), kv(8));
+    }
+    case InstructionCode::swiglu_backward: return k.swiglu_backward(call.stream, view(o[0]), view(o[1]), view(o[2]), view(o[3]), view(o[4]));
+    case InstructionCode::copy: return k.cast(call.stream, view(o[0]), view(o[1]));
+    default: throw std::logic_error("an instruction of forward among those of backward");
+  }
+}
+
+/// amax, scale, codes; the two scalars lie in the buffer behind the codes.
+void TapeProgram::cast_to_float8(const Call& call, TensorView from, const Instruction& i, std::size_t to) const {
+  const TensorView codes = view(i.operands[to]);
+  auto* scalars = view(i.operands[to + 1]).as<float>();
+  in_.kernels.amax(call.stream, from, scalars, false);
+  in_.kernels.scale_from_amax(call.stream, scalars, codes.dtype, scalars + 1);
+  in_.kernels.quantize(call.stream, from, scalars + 1, codes);
+}
+
+TensorView TapeProgram::view(int buffer) const {
+  const TapeBuffer& b = in_.plan.buffers[static_cast<std::size_t>(buffer)];
+  return TensorView::contiguous(in_.arena.data() + b.offset, b.dtype, {b.rows, b.cols}, in_.rotary.device);
+}
+
+/// [T, heads, d], or [B, S, heads, d] by rows.
+TensorView TapeProgram::by_heads(int buffer, std::int64_t heads, std::int64_t head_dim, bool by_rows) const {
+  const TensorView flat = view(buffer);
+  const TapeSizes& s = in_.plan.sizes;
+  const Shape shape = by_rows ? Shape{s.rows, s.seq_len, heads, head_dim} : Shape{s.tokens(), heads, head_dim};
+  return TensorView::contiguous(flat.data, flat.dtype, shape, flat.device);
+}
+
+TensorView TapeProgram::log_sum_exp(int buffer, std::int64_t heads) const {
+  const TensorView flat = view(buffer);
+  return TensorView::contiguous(flat.data, flat.dtype, {in_.plan.sizes.rows, heads, in_.plan.sizes.seq_len}, flat.device);
+}
+
+Float8View TapeProgram::float8(int data, int scale) const { return {view(data), view(scale).as<const float>() + 1}; }
+
+TensorView TapeProgram::weight(const Call& call, int parameter) const {
+  const ParameterSlot& slot = call.unit.slots[static_cast<std::size_t>(parameter)];
+  return readable(call.weights, slot.weight_offset, slot.stored, in_.layout.parameters[slot.parameter].description.shape(), in_.rotary.device);
+}
+
+Float8View TapeProgram::float8_weight(const Call& call, const Instruction& i) const {
+  if (i.weight >= 0) return float8(i.weight, i.weight + 1);
+  return {weight(call, i.parameter), in_.scales[call.unit.slots[static_cast<std::size_t>(i.parameter)].parameter]};
+}
+
+TensorView TapeProgram::weight_gradient(const Call& call, int parameter) const {
+  const ParameterSlot& slot = call.unit.slots[static_cast<std::size_t>(parameter)];
+  return TensorView::contiguous(call.gradients.data() + slot.gradient_offset, in_.layout.gradient, in_.layout.parameters[slot.parameter].description.shape(),
+                                in_.rotary.device);
+}
+
+TensorView TapeProgram::batch_part(const Call& call, std::size_t part) const {
+  const auto tokens = static_cast<std::size_t>(in_.plan.sizes.tokens());
+  if (call.batch.size() < 2 * tokens * sizeof(std::int32_t)) {
+    throw std::invalid_argument("a batch slot of " + std::to_string(call.batch.size()) + " bytes; " + std::to_string(tokens) + " tokens and labels take " +
+                                std::to_string(2 * tokens * sizeof(std::int32_t)));
+  }
+  return readable(call.batch, part * tokens * sizeof(std::int32_t), DType::i32, {in_.plan.sizes.tokens()}, in_.rotary.device);
+}
+
+}  // namespace troupe

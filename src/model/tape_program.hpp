@@ -1,0 +1,54 @@
+#pragma once
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "src/device/kernels.hpp"
+#include "src/model/programs.hpp"
+#include "src/model/step_totals.hpp"
+#include "src/model/tape_plan.hpp"
+#include "src/model/weight_layout.hpp"
+
+namespace troupe {
+
+/// Runs a TapePlan: each instruction becomes one call of the device's kernels on views of arena, weights and gradients slots.
+/// Everything referred to outlives the program. Compute's lane only; allocates nothing.
+class TapeProgram final : public ComputeProgram {
+ public:
+  struct Inputs {
+    const TapePlan& plan;
+    const WeightLayout& layout;
+    Kernels& kernels;
+    std::span<std::byte> arena;          ///< plan.arena_bytes
+    TensorView rotary;                   ///< [seq_len, head_dim / 2, 2]
+    std::vector<const float*> scales;    ///< [LaidParameter] of weights that are gathered in fp8; null for the others
+    StepTotals* totals = nullptr;        ///< device memory
+    double gradient_scale = 1;           ///< 1 / nominal tokens
+  };
+  explicit TapeProgram(Inputs inputs) : in_(std::move(inputs)) {}
+
+  void forward(Stream& stream, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) override;
+  void backward(Stream& stream, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
+                std::span<std::byte> gradients) override;
+  /// [tokens, vocabulary] after an inference plan's last unit.
+  [[nodiscard]] TensorView logits() const;
+
+ private:
+  struct Call;
+  void run(const Call& call, const Instruction& instruction) const;
+  void run_forward(const Call& call, const Instruction& instruction) const;
+  void run_backward(const Call& call, const Instruction& instruction) const;
+  void cast_to_float8(const Call& call, TensorView from, const Instruction& instruction, std::size_t to) const;
+  [[nodiscard]] TensorView view(int buffer) const;
+  [[nodiscard]] TensorView by_heads(int buffer, std::int64_t heads, std::int64_t head_dim, bool by_rows) const;
+  [[nodiscard]] TensorView log_sum_exp(int buffer, std::int64_t heads) const;
+  [[nodiscard]] Float8View float8(int data, int scale) const;
+  [[nodiscard]] TensorView weight(const Call& call, int parameter) const;
+  [[nodiscard]] Float8View float8_weight(const Call& call, const Instruction& instruction) const;
+  [[nodiscard]] TensorView weight_gradient(const Call& call, int parameter) const;
+  [[nodiscard]] TensorView batch_part(const Call& call, std::size_t part) const;
+
+  Inputs in_;
+};
+
+}  // namespace troupe

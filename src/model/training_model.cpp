@@ -1,0 +1,195 @@
+#include "src/model/training_model.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "src/model/initialise.hpp"
+#include "src/model/shard_memory.hpp"
+#include "src/model/state_program.hpp"
+#include "src/model/tape_program.hpp"
+
+namespace troupe {
+namespace {
+
+TapeSizes sizes_of(const TrainingOptions& o) { return {static_cast<std::int64_t>(o.batch.rows), static_cast<std::int64_t>(o.batch.seq_len), o.compute}; }
+
+void check(const ModelDescription& model, const TrainingOptions& o) {
+  const auto refuse = [&](const std::string& what) { throw std::invalid_argument("training " + model.name + ": " + what); };
+  if (o.world == 0 || o.rank >= o.world) refuse("rank " + std::to_string(o.rank) + " of a world of " + std::to_string(o.world));
+  if (o.micro_batches == 0 || o.batch.tokens() == 0) refuse("a step needs at least one micro-batch of one token");
+  if (o.compute != DType::f32 && o.compute != DType::bf16 && o.compute != DType::f64) refuse("compute type " + std::string(name_of(o.compute)) + "; it is float32 or bfloat16");
+  if (o.compute == DType::f64 && o.float8.enable) refuse("fp8 beside float64");
+}
+
+UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, Recompute recompute, std::size_t u) {
+  const UnitDescription& unit = model.units[u];
+  UnitCost cost{.weights_bytes = layout.units[u].weights_bytes, .gradients_bytes = layout.units[u].gradients_bytes};
+  for (const ParameterDescription& p : unit.parameters) cost.parameters += p.tied_to.empty() ? p.elements() : 0;
+  for (const TapeStep& step : unit.tape.steps) {
+    const std::int64_t weights = step.parameter >= 0 ? unit.parameters[static_cast<std::size_t>(step.parameter)].elements() : 0;
+    const OperationCost operation = cost_of(step, unit.tape, sizes, weights);
+    cost.forward_flops += operation.forward_flops;
+    cost.backward_flops += operation.backward_input_flops + operation.backward_weight_flops;
+  }
+  if (recompute == Recompute::full && unit.tape.has_input && unit.tape.output >= 0) cost.backward_flops += cost.forward_flops;
+  return cost;
+}
+
+std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) {
+  return static_cast<std::size_t>(sizes.seq_len * model.head_dim) * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
+}
+
+std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingEstimate& e) {
+  const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout);
+  std::vector<MemoryItem> items{{"fp32 masters", shards.masters, false},
+                                {"optimizer moments", shards.moments, false},
+                                {"gradient shards", shards.gradients, false},
+                                {"step counts, fp8 scales", shards.scalars, false},
+                                {"rotary table, totals", rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals), false},
+                                {"saved activations", e.tapes.peak_saved, false}};
+  std::size_t arena = e.tapes.peak_saved;
+  for (std::size_t kind = 0; kind < buffer_kinds; ++kind) {
+    items.push_back({std::string("working ") + name_of(static_cast<BufferKind>(kind)), e.tapes.peak_by_kind[kind], false});
+    arena += e.tapes.peak_by_kind[kind];
+  }
+  items.push_back({"arena fragmentation", e.tapes.arena_bytes - arena, false});
+  items.push_back({"weights slot", e.weights_slot_bytes(), true});
+  items.push_back({"gradients slot", e.gradients_slot_bytes(), true});
+  return items;
+}
+
+/// Host values into device memory, converted on the way.
+void upload(Kernels& kernels, std::span<const double> values, TensorView to) {
+  Stream stream;
+  const Shape shape{to.shape.elements()};
+  kernels.cast(stream, TensorView::contiguous(const_cast<double*>(values.data()), DType::f64, shape), TensorView::contiguous(to.data, to.dtype, shape, to.device));
+}
+
+}  // namespace
+
+std::size_t TrainingEstimate::weights_slot_bytes() const noexcept {
+  std::size_t most = 0;
+  for (const UnitLayout& unit : layout.units) most = std::max(most, unit.weights_bytes);
+  return most;
+}
+
+std::size_t TrainingEstimate::gradients_slot_bytes() const noexcept {
+  std::size_t most = 0;
+  for (const UnitLayout& unit : layout.units) most = std::max(most, unit.gradients_bytes);
+  return most;
+}
+
+std::size_t TrainingEstimate::resident_bytes() const noexcept {
+  std::size_t sum = 0;
+  for (const MemoryItem& item : memory) sum += item.per_slot ? 0 : item.bytes;
+  return sum;
+}
+
+TrainingEstimate estimate_training(const ModelDescription& model, const TrainingOptions& options) {
+  check(model, options);
+  const TapeSizes sizes = sizes_of(options);
+  TrainingEstimate e{.layout = lay_out_weights(model, sizes, options.float8, options.world), .tapes = {}, .units = {}, .memory = {}};
+  e.tapes = plan_tapes(model, e.layout, sizes, {.recompute = options.recompute});
+  for (std::size_t u = 0; u < model.units.size(); ++u) e.units.push_back(cost_of_unit(model, e.layout, sizes, options.recompute, u));
+  e.memory = memory_of(model, e);
+  e.flops_per_token = model.flops_per_token(sizes.seq_len);
+  e.parameter_count = model.parameter_count();
+  return e;
+}
+
+/// Members in the order of their dependence.
+struct TrainingModel::Parts {
+  ModelDescription model;
+  TrainingOptions options;
+  Device& device;
+  TrainingEstimate estimate;
+  ShardMemory memory;
+  std::unique_ptr<Buffer> arena, rotary, totals;
+  TapeProgram compute;
+  StateProgram shards;
+
+  Parts(ModelDescription m, TrainingOptions o, Device& d, const HaltWord* halt)
+      : model(std::move(m)), options(with_nominal(std::move(o))), device(d), estimate(estimate_training(model, options)), memory(estimate.layout, options.rank, d),
+        arena(d.allocate(estimate.tapes.arena_bytes, Placement::device)), rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
+        totals(d.allocate(sizeof(StepTotals), Placement::host)), compute(compute_inputs()), shards(shard_inputs(halt)) {
+    new (totals->bytes().data()) StepTotals();
+    upload(device.kernels(), rotary_table(model.rotary, estimate.tapes.sizes.seq_len), rotary_view());
+    if (allocated() != estimate.resident_bytes()) {
+      throw std::logic_error("memory of " + model.name + ": planned " + std::to_string(estimate.resident_bytes()) + " bytes, allocated " + std::to_string(allocated()));
+    }
+  }
+
+  static TrainingOptions with_nominal(TrainingOptions o) {
+    if (o.nominal_tokens <= 0) o.nominal_tokens = static_cast<double>(o.batch.tokens()) * o.micro_batches * o.world;
+    return o;
+  }
+  [[nodiscard]] TensorView rotary_view() const {
+    const DType type = options.compute == DType::f64 ? DType::f64 : DType::f32;
+    return TensorView::contiguous(rotary->bytes().data(), type, {estimate.tapes.sizes.seq_len, model.head_dim / 2, 2}, device.info().id);
+  }
+  [[nodiscard]] StepTotals* step_totals() const { return reinterpret_cast<StepTotals*>(totals->bytes().data()); }
+  [[nodiscard]] TapeProgram::Inputs compute_inputs() const {
+    std::vector<const float*> scales(estimate.layout.parameters.size(), nullptr);
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      if (estimate.layout.parameters[i].fp8) scales[i] = memory.scale(i);
+    }
+    return {estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), std::move(scales), step_totals(), 1.0 / options.nominal_tokens};
+  }
+  [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
+    return {estimate.layout, memory, device.kernels(), step_totals(), device.info().id, halt, options.optimizer, options.max_norm, options.nominal_tokens};
+  }
+  [[nodiscard]] std::size_t allocated() const {
+    return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size();
+  }
+};
+
+TrainingModel::TrainingModel(ModelDescription model, TrainingOptions options, Device& device, const HaltWord* halt)
+    : parts_(std::make_unique<Parts>(std::move(model), std::move(options), device, halt)) {}
+TrainingModel::~TrainingModel() = default;
+
+ComputeProgram& TrainingModel::compute() noexcept { return parts_->compute; }
+ShardProgram& TrainingModel::shards() noexcept { return parts_->shards; }
+StateTensors TrainingModel::state() { return parts_->memory.state(); }
+std::uint32_t TrainingModel::units() const noexcept { return static_cast<std::uint32_t>(parts_->model.units.size()); }
+const ModelDescription& TrainingModel::description() const noexcept { return parts_->model; }
+const TrainingOptions& TrainingModel::options() const noexcept { return parts_->options; }
+const TrainingEstimate& TrainingModel::estimate() const noexcept { return parts_->estimate; }
+std::size_t TrainingModel::allocated_bytes() const noexcept { return parts_->allocated(); }
+
+void TrainingModel::initialise(std::uint64_t seed) {
+  Kernels& kernels = parts_->device.kernels();
+  Stream stream;
+  constexpr std::size_t chunk = std::size_t{1} << 20;  // elements on the host at once
+  std::vector<float> values;
+  for (std::size_t i = 0; i < parts_->estimate.layout.parameters.size(); ++i) {
+    const LaidParameter& p = parts_->estimate.layout.parameters[i];
+    const InitialValues initial(p.description.initialisation, seed, p.description.name);
+    const auto first = static_cast<std::uint64_t>(p.first_row(parts_->options.rank) * p.description.cols);
+    const TensorView master = parts_->memory.master(i);
+    const auto count = static_cast<std::size_t>(master.shape.elements());
+    for (std::size_t done = 0; done < count; done += chunk) {
+      values.resize(std::min(chunk, count - done));
+      initial.fill(first + done, values);
+      const Shape shape{static_cast<std::int64_t>(values.size())};
+      kernels.cast(stream, TensorView::contiguous(values.data(), DType::f32, shape),
+                   TensorView::contiguous(master.data + done * sizeof(float), DType::f32, shape, master.device));
+    }
+    kernels.fill(stream, parts_->memory.first_moment(i), 0.0);
+    kernels.fill(stream, parts_->memory.second_moment(i), 0.0);
+    kernels.fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, master.device), 0.0);
+  }
+}
+
+void TrainingModel::after_restore() { *parts_->step_totals() = StepTotals(); }
+
+void TrainingModel::place_weights(Stream& stream, Unit unit, std::span<std::byte> weights) {
+  if (parts_->options.world != 1) throw std::logic_error("place_weights needs the whole state in one rank; this world has " + std::to_string(parts_->options.world));
+  if (unit.value() == 0) {
+    parts_->shards.find_amaxes(stream);
+    parts_->shards.scales_from_amaxes(stream);
+  }
+  parts_->shards.place_own_rows(stream, unit, weights);
+}
+
+}  // namespace troupe
