@@ -1,0 +1,216 @@
+#include <algorithm>
+#include <utility>
+
+#include "messages/kinds.hpp"
+#include "src/trace/tracer.hpp"
+#include "src/transport/ucx_transport.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t early_limit = 1024;  ///< frames of peers that are not connected yet
+constexpr Nanos linger = std::chrono::seconds(1);  ///< after the peer's goodbye, for our last sends to be answered
+
+}  // namespace
+
+void UcxTransport::put(UcxOutgoing* outgoing) {
+  UcxLink& link = *outgoing->link;
+  if (link.state == UcxLink::State::gone || link.endpoint == nullptr || link.broken) {
+    return complete(outgoing, Error{"the link to rank " + std::to_string(link.peer.rank.value()) + " ended before the letter left"});
+  }
+  const auto payload = outgoing->parcel && outgoing->parcel->lease() ? outgoing->parcel->lease().bytes() : std::span<std::byte>{};
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.flags = payload.empty() ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV;
+  struct Context {
+    UcxTransport* transport;
+    UcxOutgoing* outgoing;
+  };
+  auto* context = new Context{this, outgoing};
+  parameters.user_data = context;
+  parameters.cb.send = [](void* request, ucs_status_t status, void* user_data) {
+    const std::unique_ptr<Context> owned(static_cast<Context*>(user_data));
+    ucp_request_free(request);
+    owned->transport->sent(owned->outgoing, status);
+  };
+  ++link.pending;
+  outgoing_.insert(outgoing);
+  void* request = ucp_am_send_nbx(link.endpoint, frame_message, outgoing->frame.data(), outgoing->frame.size(), payload.data(), payload.size(), &parameters);
+  if (UCS_PTR_IS_PTR(request)) return;
+  delete context;
+  sent(outgoing, UCS_PTR_RAW_STATUS(request));
+}
+
+void UcxTransport::sent(UcxOutgoing* outgoing, ucs_status_t status) {
+  --outgoing->link->pending;
+  if (status == UCS_OK) return complete(outgoing, {});
+  complete(outgoing, Error{"not delivered to rank " + std::to_string(outgoing->link->peer.rank.value()) + ": " + ucs_status_string(status)});
+}
+
+void UcxTransport::complete(UcxOutgoing* raw, const Result<void>& result) {
+  const std::unique_ptr<UcxOutgoing> outgoing(raw);
+  outgoing_.erase(raw);
+  in_flight_ -= outgoing->bytes;
+  if (outgoing->parcel) {
+    if (result.ok()) {
+      ++letters_sent_;
+      if (outgoing->parcel->lease()) payload_sent_ += outgoing->parcel->lease().bytes().size();
+    }
+    trace("send ", *outgoing->parcel, outgoing->accepted, result.ok() ? "ok" : "failed");
+  }
+  if (outgoing->completion) outgoing->completion(result);
+}
+
+ucs_status_t UcxTransport::frame_arrived(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes, const ucp_am_recv_param_t* parameters) {
+  auto& transport = *static_cast<UcxTransport*>(self);
+  const std::span frame(static_cast<const std::byte*>(header), header_bytes);
+  const bool keepable = (parameters->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FLAG_DATA)) != 0;
+  void* descriptor = bytes != 0 && keepable ? data : nullptr;
+  Rank sender;
+  if (!claimed_sender(frame, sender) || frame.size() > max_frame_bytes) {
+    transport.refused_.add(FrameProblem::length);
+    return UCS_OK;
+  }
+  const auto found = transport.known_.find(sender);
+  if (found == transport.known_.end() || found->second->state == UcxLink::State::gone) {
+    // Perhaps we are about to connect to it (again); its opener will tell which of these are good.
+    if (transport.early_.size() >= early_limit) {
+      transport.refused_.add(FrameProblem::sender);
+      return UCS_OK;
+    }
+    transport.early_.push_back({sender, {frame.begin(), frame.end()}, descriptor, bytes});
+    return descriptor != nullptr ? UCS_INPROGRESS : UCS_OK;
+  }
+  return transport.admit(found->second, frame, descriptor, bytes) ? UCS_INPROGRESS : UCS_OK;
+}
+
+/// Opens a frame and takes its letter in. True: the payload's descriptor is kept.
+bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, void* descriptor, std::size_t bytes) {
+  auto opened = link->opener.open(frame);
+  if (!opened) return false;
+  if (opened->header.payload_bytes != bytes || (bytes != 0 && descriptor == nullptr)) {
+    refused_.add(FrameProblem::payload);
+    return false;
+  }
+  if (opened->header.type != FrameType::letter) {
+    goodbye(link, opened->header.type);
+    return false;
+  }
+  const Nanos now = clock_.now();
+  if (bytes == 0) {
+    deliver(*link, std::make_shared<const Parcel>(kj::mv(opened->words), Lease{}), 0, now);
+    return false;
+  }
+  auto incoming = std::make_unique<UcxIncoming>(UcxIncoming{link, opened->header, kj::mv(opened->words), descriptor, {}, now});
+  if (!parked_.empty() || !try_receive(incoming)) {
+    parked_.push_back(std::move(incoming));
+    parked_count_ = parked_.size();
+  }
+  return true;
+}
+
+void UcxTransport::admit_early(const Link& link) {
+  std::vector<UcxEarly> mine;
+  const auto split = std::stable_partition(early_.begin(), early_.end(), [&](const UcxEarly& early) { return early.sender != link->peer.rank; });
+  mine.assign(std::make_move_iterator(split), std::make_move_iterator(early_.end()));
+  early_.erase(split, early_.end());
+  for (auto& early : mine) {
+    if (!admit(link, early.frame, early.descriptor, early.bytes) && early.descriptor != nullptr) ucp_am_data_release(worker_.handle(), early.descriptor);
+  }
+}
+
+void UcxTransport::goodbye(const Link& link, FrameType type) {
+  using State = UcxLink::State;
+  if (type == FrameType::goodbye_seen) {
+    if (link->state != State::parting) return;
+    end_link(link, "its link was closed here");
+    return finish_close(link, {});
+  }
+  say(link, FrameType::goodbye_seen);
+  if (link->state != State::open) return;  // we are closing too; our own goodbye ends the link
+  refuse_sends(link, "it has closed its link");
+  link->state = State::left;
+  link->deadline = clock_.now() + linger;
+  if (handlers_.peer_left) handlers_.peer_left(link->peer.rank);
+}
+
+/// Asks for a slot. False: not now, and `incoming` is unchanged; otherwise it was taken, whatever becomes of it.
+bool UcxTransport::try_receive(std::unique_ptr<UcxIncoming>& incoming) {
+  capnp::ReaderOptions unlimited;
+  unlimited.traversalLimitInWords = kj::maxValue;
+  capnp::FlatArrayMessageReader reader(incoming->words, unlimited);  // checked when it was opened
+  incoming->lease = handlers_.slot_for(reader.getRoot<schema::Envelope>(), incoming->header.payload_bytes);
+  if (!incoming->lease) return false;
+  const std::size_t bytes = incoming->header.payload_bytes;
+  if (incoming->lease.bytes().size() < bytes) {
+    refused_.add(FrameProblem::payload);
+    ucp_am_data_release(worker_.handle(), incoming->descriptor);
+    incoming.reset();
+    return true;
+  }
+  struct Context {
+    UcxTransport* transport;
+    UcxIncoming* incoming;
+  };
+  auto* context = new Context{this, incoming.release()};
+  UcxIncoming* taken = context->incoming;
+  ++taken->link->pending;
+  ucp_request_param_t parameters{};
+  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  parameters.user_data = context;
+  parameters.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user_data) {
+    const std::unique_ptr<Context> owned(static_cast<Context*>(user_data));
+    ucp_request_free(request);
+    owned->transport->received(owned->incoming, status);
+  };
+  void* request = ucp_am_recv_data_nbx(worker_.handle(), taken->descriptor, taken->lease.bytes().data(), bytes, &parameters);
+  if (UCS_PTR_IS_PTR(request)) return true;
+  delete context;
+  received(taken, UCS_PTR_RAW_STATUS(request));
+  return true;
+}
+
+void UcxTransport::received(UcxIncoming* raw, ucs_status_t status) {
+  const std::unique_ptr<UcxIncoming> incoming(raw);
+  --incoming->link->pending;
+  if (status != UCS_OK) return;  // the link breaks, and says so itself; the slot goes home with the lease
+  const auto payload = incoming->lease.bytes().first(incoming->header.payload_bytes);
+  if (payload_hash(payload) != incoming->header.payload_hash) {
+    refused_.add(FrameProblem::payload);
+    return;
+  }
+  deliver(*incoming->link, std::make_shared<const Parcel>(kj::mv(incoming->words), std::move(incoming->lease)), payload.size(), incoming->arrived);
+}
+
+void UcxTransport::deliver(const UcxLink& link, std::shared_ptr<const Parcel> parcel, std::uint64_t payload_bytes, Nanos arrived) {
+  if (link.state == UcxLink::State::gone) return;
+  ++letters_received_;
+  payload_received_ += payload_bytes;
+  trace("receive ", *parcel, arrived, "ok");
+  handlers_.letter(std::move(parcel));
+}
+
+void UcxTransport::retry_parked() {
+  std::deque<std::unique_ptr<UcxIncoming>> waiting;
+  waiting.swap(parked_);
+  for (auto& incoming : waiting) {
+    if (!try_receive(incoming)) parked_.push_back(std::move(incoming));
+  }
+  parked_count_ = parked_.size();
+}
+
+void UcxTransport::drop_parked(const UcxLink& link) {
+  const auto split = std::stable_partition(parked_.begin(), parked_.end(), [&](const auto& incoming) { return incoming->link.get() != &link; });
+  for (auto at = split; at != parked_.end(); ++at) ucp_am_data_release(worker_.handle(), (*at)->descriptor);
+  parked_.erase(split, parked_.end());
+  parked_count_ = parked_.size();
+}
+
+void UcxTransport::trace(const char* what, const Parcel& parcel, Nanos started, std::string_view outcome) const {
+  if (options_.tracer == nullptr) return;
+  const auto envelope = parcel.envelope();
+  options_.tracer->span({.rank = options_.self.rank, .track = "transport", .name = what + std::string(name_of(envelope.getBody().which())), .where = where_of(envelope),
+                         .issued = started, .started = started, .ended = clock_.now(), .outcome = outcome});
+}
+
+}  // namespace troupe

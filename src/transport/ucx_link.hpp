@@ -1,0 +1,67 @@
+#pragma once
+#include <ucp/api/ucp.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/transport/transport.hpp"
+
+namespace troupe {
+
+/// One peer, from connect() to the end of its endpoint. What is not marked otherwise belongs to the transport's thread.
+struct UcxLink {
+  UcxLink(const Session& session, Party self, Party p, FrameCounts& counts) : peer(p), sealer(session, self, p), opener(session, self, p, counts) {}
+
+  enum class State : std::uint8_t {
+    open,
+    draining,  ///< close(flush) was asked for: its sends are still under way
+    parting,   ///< the goodbye is out, its answer is not here
+    left,      ///< the peer said goodbye
+    gone,      ///< closed or lost: frames from this incarnation are dropped
+  };
+  const Party peer;
+  FrameSealer sealer;          ///< under the transport's mutex
+  bool accepts_sends = true;   ///< under the transport's mutex
+  std::string refusal;         ///< under the transport's mutex: why it accepts none
+  FrameOpener opener;
+  State state = State::open;
+  ucp_ep_h endpoint = nullptr;
+  bool endpoint_closing = false;
+  std::optional<std::string> broken;  ///< set by UCX's error callback, handled after progress
+  std::size_t pending = 0;            ///< requests (sends and receives) that UCX still holds
+  Nanos deadline{0};                  ///< of draining, parting and left
+  Completion closed;
+};
+
+/// A letter, or a frame without one, on its way out. Lives until UCX's callback.
+struct UcxOutgoing {
+  std::shared_ptr<UcxLink> link;
+  std::shared_ptr<const Parcel> parcel;  ///< null: a frame without a letter
+  std::vector<std::byte> frame;
+  std::uint64_t bytes = 0;  ///< counted as in flight
+  Completion completion;
+  Nanos accepted{0};
+};
+
+/// A letter whose payload has not arrived yet: parked, or being received.
+struct UcxIncoming {
+  std::shared_ptr<UcxLink> link;
+  FrameHeader header;
+  kj::Array<capnp::word> words;
+  void* descriptor = nullptr;
+  Lease lease;
+  Nanos arrived{0};
+};
+
+/// A frame of a peer that is not connected yet.
+struct UcxEarly {
+  Rank sender;
+  std::vector<std::byte> frame;
+  void* descriptor = nullptr;  ///< null: no payload
+  std::size_t bytes = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,171 @@
+#include "src/transport/ucx_transport.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "messages/kinds.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr Nanos shut_down_limit = std::chrono::seconds(2);  ///< for UCX to give back what it holds
+
+}  // namespace
+
+UcxTransport::UcxTransport(const TransportOptions& options, const Clock& clock, TransportHandlers handlers)
+    : options_(options), clock_(clock), handlers_(std::move(handlers)), worker_(options, &UcxTransport::frame_arrived, this) {
+  thread_ = std::thread([this] { run(); });
+}
+
+UcxTransport::~UcxTransport() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (auto& [rank, link] : links_) {
+      link->accepts_sends = false;
+      link->refusal = "the transport is shutting down";
+    }
+  }
+  worker_.signal();
+  thread_.join();
+}
+
+Result<void> UcxTransport::connect(Rank peer, Incarnation incarnation, const std::string& address) {
+  const std::string who = "rank " + std::to_string(peer.value()) + " incarnation " + std::to_string(incarnation.value());
+  if (address.empty()) return Error{"cannot connect to " + who + ": its address is empty"};
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return Error{"cannot connect to " + who + ": the transport is shutting down"};
+  if (const auto known = links_.find(peer); known != links_.end() && known->second->accepts_sends) {
+    return Error{"cannot connect to " + who + ": a link to incarnation " + std::to_string(known->second->peer.incarnation.value()) + " is open; close it first"};
+  }
+  auto link = std::make_shared<UcxLink>(options_.session, options_.self, Party{peer, incarnation}, refused_);
+  links_[peer] = link;
+  post_locked([this, link, address] { open_endpoint(link, address); });
+  return {};
+}
+
+void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Completion completion) {
+  const std::uint64_t payload = parcel->lease() ? parcel->lease().bytes().size() : 0;
+  const std::uint64_t hash = payload == 0 ? 0 : payload_hash(parcel->lease().bytes());
+  const auto refuse = [&](const std::string& why) {
+    if (completion) completion(Error{"cannot send " + std::string(name_of(parcel->envelope().getBody().which())) + " to rank " + std::to_string(peer.value()) + ": " + why});
+  };
+  std::unique_lock lock(mutex_);
+  const auto found = links_.find(peer);
+  if (found == links_.end() || !found->second->accepts_sends) {
+    const std::string why = found == links_.end() ? "no link to it was opened" : found->second->refusal;
+    lock.unlock();
+    return refuse(why);
+  }
+  const Link link = found->second;
+  const std::uint64_t bytes = payload + parcel->bytes().size();
+  if (in_flight_ + bytes > options_.in_flight_limit) {
+    lock.unlock();
+    return refuse(std::to_string(in_flight_) + " bytes are in flight, the limit is " + std::to_string(options_.in_flight_limit) + ": the receiver does not keep up");
+  }
+  auto frame = link->sealer.seal(*parcel, hash);
+  if (!frame) {
+    lock.unlock();
+    if (completion) completion(frame.error());
+    return;
+  }
+  in_flight_ += bytes;
+  in_flight_peak_ = std::max(in_flight_peak_.load(), in_flight_.load());
+  auto* outgoing = new UcxOutgoing{link, std::move(parcel), std::move(*frame), bytes, std::move(completion), clock_.now()};
+  post_locked([this, outgoing] { put(outgoing); });
+}
+
+void UcxTransport::close(Rank peer, CloseMode mode, Nanos limit, Completion completion) {
+  std::unique_lock lock(mutex_);
+  const auto found = links_.find(peer);
+  if (found == links_.end()) {
+    lock.unlock();
+    if (completion) completion(Error{"cannot close the link to rank " + std::to_string(peer.value()) + ": none was opened"});
+    return;
+  }
+  const Link link = found->second;
+  if (link->accepts_sends) link->refusal = "its link was closed here";
+  link->accepts_sends = false;
+  post_locked([this, link, mode, deadline = clock_.now() + limit, done = std::move(completion)] { begin_close(link, mode, deadline, done); });
+}
+
+void UcxTransport::slot_available() {
+  post([this] { retry_parked(); });
+}
+
+TransportCounters UcxTransport::counters() const {
+  TransportCounters counters{letters_sent_, letters_received_, payload_sent_, payload_received_, in_flight_, in_flight_peak_, parked_count_, {}};
+  for (std::size_t i = 0; i < frame_problem_count; ++i) counters.refused[i] = refused_.of(static_cast<FrameProblem>(i));
+  return counters;
+}
+
+void UcxTransport::post(Job job) {
+  const std::lock_guard lock(mutex_);
+  post_locked(std::move(job));
+}
+
+void UcxTransport::post_locked(Job job) {
+  if (jobs_.empty()) worker_.signal();  // under the mutex, so it cannot come before the job
+  jobs_.push_back(std::move(job));
+}
+
+bool UcxTransport::run_jobs() {
+  std::deque<Job> jobs;
+  {
+    const std::lock_guard lock(mutex_);
+    jobs.swap(jobs_);
+  }
+  for (auto& job : jobs) job();
+  return !jobs.empty();
+}
+
+void UcxTransport::run() {
+  for (;;) {
+    bool worked = run_jobs();
+    while (worker_.progress()) worked = true;
+    if (attend_links()) worked = true;
+    if (worked) continue;
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_ && jobs_.empty()) break;
+    }
+    worker_.wait(wait_limit());
+  }
+  shut_down();
+}
+
+/// Until the next deadline of a link.
+int UcxTransport::wait_limit() const {
+  Nanos next = Nanos::max();
+  for (const auto& link : attended_) {
+    if (link->state == UcxLink::State::draining || link->state == UcxLink::State::parting || link->state == UcxLink::State::left) next = std::min(next, link->deadline);
+  }
+  if (next == Nanos::max()) return -1;
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - clock_.now()).count() + 1;
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
+}
+
+void UcxTransport::shut_down() {
+  const auto links = attended_;
+  for (const auto& link : links) {
+    if (link->state == UcxLink::State::gone) continue;
+    end_link(link, "the transport is shutting down");
+    finish_close(link, Error{"the link to rank " + std::to_string(link->peer.rank.value()) + " was cut: the transport is shutting down"});
+  }
+  for (auto& early : early_) {
+    if (early.descriptor != nullptr) ucp_am_data_release(worker_.handle(), early.descriptor);
+  }
+  early_.clear();
+  const Nanos deadline = clock_.now() + shut_down_limit;
+  while (!attended_.empty() && clock_.now() < deadline) {
+    const bool worked = worker_.progress();
+    if (!attend_links() && !worked) worker_.wait(10);
+  }
+  for (auto* outgoing : std::unordered_set<UcxOutgoing*>(std::move(outgoing_))) complete(outgoing, Error{"the transport went away before UCX answered"});
+}
+
+std::unique_ptr<Transport> make_ucx_transport(const TransportOptions& options, const Clock& clock, TransportHandlers handlers) {
+  return std::make_unique<UcxTransport>(options, clock, std::move(handlers));
+}
+
+}  // namespace troupe
