@@ -1,0 +1,124 @@
+#include "src/data/corpus.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "src/data/corpus_index.hpp"
+#include "src/data/json_line.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t most_open_files = 16;
+
+class IndexedCorpus final : public Corpus {
+ public:
+  IndexedCorpus(const CorpusOptions& options, std::vector<DataFile> files, std::unique_ptr<MappedIndex> index, bool from_cache)
+      : format_(options.format), files_(std::move(files)), index_(std::move(index)) {
+    const auto& header = index_->header;
+    facts_ = {header.documents, header.text_bytes, header.empty_documents, header.blank_lines, from_cache};
+  }
+  [[nodiscard]] const CorpusFacts& facts() const noexcept override { return facts_; }
+  [[nodiscard]] const std::vector<DataFile>& files() const noexcept override { return files_; }
+  [[nodiscard]] DataFormat format() const noexcept override { return format_; }
+  [[nodiscard]] std::uint64_t text_bytes(std::uint64_t i) const noexcept override { return index_->entries[i].text; }
+  [[nodiscard]] DocumentPlace place(std::uint64_t i) const noexcept override {
+    const auto& runs = index_->runs;
+    const auto run = std::upper_bound(runs.begin(), runs.end(), i, [](std::uint64_t wanted, const IndexRun& r) { return wanted < r.first_document; }) - 1;
+    DocumentPlace place{run->file, run->offset, index_->entries[i].stored, index_->entries[i].text};
+    for (std::uint64_t before = run->first_document; before < i; ++before) place.offset += index_->entries[before].stored;
+    return place;
+  }
+
+ private:
+  DataFormat format_;
+  std::vector<DataFile> files_;
+  std::unique_ptr<MappedIndex> index_;
+  CorpusFacts facts_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options) {
+  auto files = find_data_files(options.paths);
+  if (!files) return files.error();
+  bool from_cache = false;
+  auto index = index_documents(options, *files, from_cache);
+  if (!index) return index.error();
+  if ((*index)->header.documents == 0) {
+    const auto& header = (*index)->header;
+    return Error{"training.dataset_path: no text in " + std::to_string(files->size()) + (files->size() == 1 ? " file (" : " files (first ") + files->front().path + "): " +
+                 std::to_string(header.empty_documents) + " empty documents, " + std::to_string(header.blank_lines) + " blank lines"};
+  }
+  return std::shared_ptr<const Corpus>(std::make_shared<IndexedCorpus>(options, std::move(*files), std::move(*index), from_cache));
+}
+
+DocumentReader::DocumentReader(std::shared_ptr<const Corpus> corpus) : corpus_(std::move(corpus)) {}
+
+DocumentReader::~DocumentReader() {
+  for (const auto& [file, descriptor] : open_) close(descriptor);
+}
+
+int DocumentReader::open_file(std::uint32_t file) {
+  const auto known = std::find_if(open_.begin(), open_.end(), [&](const auto& entry) { return entry.first == file; });
+  if (known != open_.end()) {
+    std::rotate(known, known + 1, open_.end());
+    return open_.back().second;
+  }
+  const auto& path = corpus_->files()[file].path;
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw std::runtime_error("cannot read " + path + ": " + std::strerror(errno));
+  if (open_.size() == most_open_files) {
+    close(open_.front().second);
+    open_.erase(open_.begin());
+  }
+  open_.emplace_back(file, descriptor);
+  return descriptor;
+}
+
+void DocumentReader::read_at(std::uint32_t file, std::uint64_t offset, std::span<char> out) {
+  const int descriptor = open_file(file);
+  while (!out.empty()) {
+    const ssize_t got = pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      throw std::runtime_error(corpus_->files()[file].path + ": cannot read at byte " + std::to_string(offset) + ": " +
+                               (got < 0 ? std::strerror(errno) : "the file is shorter than when it was indexed"));
+    }
+    offset += static_cast<std::uint64_t>(got);
+    out = out.subspan(static_cast<std::size_t>(got));
+  }
+}
+
+void DocumentReader::decode(std::uint64_t i) {
+  if (decoded_ == i) return;
+  decoded_ = ~std::uint64_t{0};
+  const auto place = corpus_->place(i);
+  std::string line(place.stored, '\0');
+  read_at(place.file, place.offset, line);
+  line.resize(std::min(line.find('\n'), line.size()));
+  JsonLineProblem problem;
+  text_ = text_of_json_line(line, problem);
+  const auto where = [&] { return corpus_->files()[place.file].path + ": record at byte " + std::to_string(place.offset) + ": "; };
+  if (!problem.text.empty()) throw std::runtime_error(where() + problem.text);
+  if (text_.size() != place.text) {
+    throw std::runtime_error(where() + "has " + std::to_string(text_.size()) + " bytes of text, indexed were " + std::to_string(place.text) + ": the file was changed");
+  }
+  decoded_ = i;
+}
+
+void DocumentReader::read(std::uint64_t i, std::uint64_t first, std::span<char> out) {
+  if (corpus_->format() == DataFormat::text) {
+    const auto place = corpus_->place(i);
+    return read_at(place.file, place.offset + first, out);
+  }
+  decode(i);
+  std::memcpy(out.data(), text_.data() + first, out.size());
+}
+
+}  // namespace troupe

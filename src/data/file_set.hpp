@@ -1,0 +1,21 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/base/result.hpp"
+
+namespace troupe {
+
+struct DataFile {
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::int64_t modified_nanos = 0;
+};
+
+/// The regular files that paths and globs name, sorted by path, each once even when several patterns or links lead to it; a pattern
+/// that begins with '!' leaves out what it matches (whole path or file name). The order does not depend on the file system.
+/// Errors: a path or glob that names nothing, a folder, a file that cannot be read.
+[[nodiscard]] Result<std::vector<DataFile>> find_data_files(const std::vector<std::string>& patterns);
+
+}  // namespace troupe

@@ -1,0 +1,62 @@
+#include "src/data/loader.hpp"
+
+#include <xxhash.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace troupe {
+namespace {
+
+class CorpusLoader final : public LoaderProgram {
+ public:
+  CorpusLoader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options) : options_(options), sampler_(std::move(corpus), options.sampler) {}
+
+  BatchFacts load(Stream&, Step step, Micro micro, std::span<std::byte> batch) override {
+    const auto& layout = options_.layout;
+    if (batch.size() < layout.bytes()) {
+      throw std::invalid_argument("batch slot of " + std::to_string(batch.size()) + " bytes, " + std::to_string(layout.bytes()) + " are needed");
+    }
+    const std::span<std::int32_t> values(reinterpret_cast<std::int32_t*>(batch.data()), layout.tokens() * 2);
+    BatchFacts facts;
+    for (std::uint32_t i = 0; i < layout.rows; ++i) {
+      const std::uint64_t turn = std::uint64_t{micro.value()} * layout.rows + i;
+      const std::uint64_t row = options_.row_of(step) + turn * options_.ranks + options_.rank;
+      const std::size_t at = std::size_t{i} * layout.seq_len;
+      facts.valid_tokens += sampler_.row(row, values.subspan(at, layout.seq_len), values.subspan(layout.tokens() + at, layout.seq_len));
+    }
+    facts.digest = XXH3_64bits(values.data(), layout.tokens() * sizeof(std::int32_t));
+    return facts;
+  }
+
+ private:
+  LoaderOptions options_;
+  RowSampler sampler_;
+};
+
+}  // namespace
+
+CorpusOptions corpus_options(const DataSettings& settings) {
+  CorpusOptions options;
+  options.format = settings.dataset == "jsonl" ? DataFormat::jsonl : DataFormat::text;
+  options.paths = settings.dataset_path;
+  options.allow_binary = settings.allow_binary;
+  return options;
+}
+
+SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, std::int64_t seq_len) {
+  return {.seed = static_cast<std::uint64_t>(seed), .shuffle = settings.shuffle, .add_bos = settings.add_bos, .add_eos = settings.add_eos,
+          .mask_document_boundaries = settings.mask_document_boundaries, .seq_len = static_cast<std::uint32_t>(seq_len)};
+}
+
+std::unique_ptr<LoaderProgram> make_loader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options) {
+  if (options.rank >= options.ranks) {
+    throw std::invalid_argument("data loader: rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) + " ranks; ranks count from 0");
+  }
+  if (options.layout.rows == 0 || options.layout.seq_len == 0 || options.micro_batches == 0) throw std::invalid_argument("data loader: rows, seq_len and micro_batches must be at least 1");
+  LoaderOptions checked = options;
+  checked.sampler.seq_len = options.layout.seq_len;
+  return std::make_unique<CorpusLoader>(std::move(corpus), checked);
+}
+
+}  // namespace troupe

@@ -1,0 +1,104 @@
+#include "src/data/row_sampler.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "src/data/byte_tokenizer.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::uint64_t stride = 1024;
+constexpr std::size_t epochs_held = 2;  // a row may span two
+
+}  // namespace
+
+RowSampler::RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options)
+    : corpus_(std::move(corpus)), options_(options), reader_(corpus_) {
+  const auto& facts = corpus_->facts();
+  const std::uint64_t marks = (options_.add_bos ? 1U : 0U) + (options_.add_eos && !options_.mask_document_boundaries ? 1U : 0U);
+  positions_ = facts.text_bytes + facts.documents * marks;
+}
+
+std::uint64_t RowSampler::positions_of(std::uint64_t document) const noexcept {
+  const std::uint64_t marks = (options_.add_bos ? 1U : 0U) + (options_.add_eos && !options_.mask_document_boundaries ? 1U : 0U);
+  return corpus_->text_bytes(document) + marks;
+}
+
+RowSampler::Epoch& RowSampler::epoch(std::uint64_t number) {
+  if (const auto known = epochs_.find(number); known != epochs_.end()) return known->second;
+  if (epochs_.size() == epochs_held) epochs_.erase(number > epochs_.begin()->first ? epochs_.begin() : std::prev(epochs_.end()));
+  const std::uint64_t documents = corpus_->facts().documents;
+  Epoch fresh{DocumentOrder(documents, options_.seed, number, options_.shuffle), {}};
+  fresh.begins.reserve(documents / stride + 1);
+  std::uint64_t position = 0;
+  for (std::uint64_t i = 0; i < documents; ++i) {
+    if (i % stride == 0) fresh.begins.push_back(position);
+    position += positions_of(fresh.order.at(i));
+  }
+  return epochs_.emplace(number, std::move(fresh)).first->second;
+}
+
+RowSampler::Cursor RowSampler::find(std::uint64_t position) {
+  Cursor cursor{position / positions_, 0, position % positions_};
+  const Epoch& in = epoch(cursor.epoch);
+  const auto block = std::upper_bound(in.begins.begin(), in.begins.end(), cursor.within) - in.begins.begin() - 1;
+  cursor.index = static_cast<std::uint64_t>(block) * stride;
+  cursor.within -= in.begins[static_cast<std::size_t>(block)];
+  for (std::uint64_t length = 0; cursor.within >= (length = positions_of(in.order.at(cursor.index))); ++cursor.index) cursor.within -= length;
+  return cursor;
+}
+
+void RowSampler::next_document(Cursor& cursor) const noexcept {
+  cursor.within = 0;
+  if (++cursor.index < corpus_->facts().documents) return;
+  cursor.index = 0;
+  ++cursor.epoch;
+}
+
+void RowSampler::tokens_of(std::uint64_t document, std::uint64_t first, std::span<std::int32_t> out) {
+  const std::uint64_t bos = options_.add_bos ? 1 : 0, text = corpus_->text_bytes(document);
+  std::size_t at = 0;
+  if (bos != 0 && first == 0 && !out.empty()) out[at++] = ByteTokenizer::bos;
+  const std::uint64_t begin = first + at - bos;
+  const std::uint64_t count = std::min<std::uint64_t>(out.size() - at, begin < text ? text - begin : 0);
+  bytes_.resize(count);
+  if (count > 0) reader_.read(document, begin, bytes_);
+  for (const char byte : bytes_) out[at++] = static_cast<unsigned char>(byte);
+  if (at < out.size()) out[at++] = ByteTokenizer::eos;
+}
+
+std::int32_t RowSampler::first_token(const Cursor& at) {
+  std::int32_t token = 0;
+  tokens_of(epoch(at.epoch).order.at(at.index), 0, {&token, 1});
+  return token;
+}
+
+std::uint64_t RowSampler::row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels) {
+  const std::size_t length = options_.seq_len;
+  if (tokens.size() != length || labels.size() != length) throw std::invalid_argument("RowSampler::row: tokens and labels must hold seq_len values");
+  std::vector<std::int32_t> piece;
+  Cursor cursor = find(k * length);
+  std::uint64_t valid = 0;
+  for (std::size_t filled = 0; filled < length;) {
+    const std::uint64_t document = epoch(cursor.epoch).order.at(cursor.index);
+    const std::uint64_t all = corpus_->text_bytes(document) + (options_.add_bos ? 1U : 0U) + (options_.add_eos ? 1U : 0U);
+    const std::size_t count = std::min<std::uint64_t>(length - filled, positions_of(document) - cursor.within);
+    const bool last_follows = cursor.within + count < all;  // the token after the last position is in this document
+    piece.resize(count + (last_follows ? 1 : 0));
+    tokens_of(document, cursor.within, piece);
+    std::copy_n(piece.begin(), count, tokens.begin() + static_cast<std::ptrdiff_t>(filled));
+    std::copy(piece.begin() + 1, piece.end(), labels.begin() + static_cast<std::ptrdiff_t>(filled));
+    valid += piece.size() - 1;
+    filled += count;
+    cursor.within += count;
+    if (cursor.within < positions_of(document)) continue;
+    next_document(cursor);
+    if (last_follows) continue;
+    labels[filled - 1] = options_.mask_document_boundaries ? ignored_label : first_token(cursor);
+    if (!options_.mask_document_boundaries) ++valid;
+  }
+  return valid;
+}
+
+}  // namespace troupe

@@ -1,0 +1,59 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "src/data/corpus.hpp"
+#include "src/data/document_order.hpp"
+
+namespace troupe {
+
+struct SamplerOptions {
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  bool add_bos = true, add_eos = true;
+  bool mask_document_boundaries = true;
+  std::uint32_t seq_len = 1;
+};
+
+/// Global row k: positions [k·seq_len, (k+1)·seq_len) of an endless sequence, all documents in the order of epoch 0, then of epoch
+/// 1, and so on. A position is a token and the token after it, its target. A pure function of (corpus, options, k).
+///
+/// With masked boundaries a document gives one position for each of its tokens but a closing eos, which is only a target; where a
+/// document ends without eos, its last position has no target (label ignored_label). Without masking every token is a position
+/// and the target of a document's last one is the first token of the next.
+/// One thread: it holds a reader, and for the epochs in use the positions at which every 1024th document begins.
+class RowSampler {
+ public:
+  RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options);
+  /// Writes seq_len tokens and labels; returns the count of labels that are not ignored. Throws std::runtime_error as DocumentReader.
+  std::uint64_t row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels);
+  /// Positions of one epoch; epoch of row k = k · seq_len / this.
+  [[nodiscard]] std::uint64_t positions_per_epoch() const noexcept { return positions_; }
+
+ private:
+  struct Epoch {
+    DocumentOrder order;
+    std::vector<std::uint64_t> begins;  ///< position of document 0, 1024, 2048, … of the order
+  };
+  struct Cursor {
+    std::uint64_t epoch = 0, index = 0, within = 0;  ///< document number `index` of the epoch's order, position in it
+  };
+  [[nodiscard]] std::uint64_t positions_of(std::uint64_t document) const noexcept;
+  Epoch& epoch(std::uint64_t number);
+  Cursor find(std::uint64_t position);
+  std::int32_t first_token(const Cursor& after);
+  void tokens_of(std::uint64_t document, std::uint64_t first, std::span<std::int32_t> out);
+  void next_document(Cursor& cursor) const noexcept;
+
+  std::shared_ptr<const Corpus> corpus_;
+  SamplerOptions options_;
+  DocumentReader reader_;
+  std::uint64_t positions_ = 0;
+  std::map<std::uint64_t, Epoch> epochs_;
+  std::vector<char> bytes_;
+};
+
+}  // namespace troupe
