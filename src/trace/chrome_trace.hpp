@@ -1,0 +1,24 @@
+#pragma once
+#include <filesystem>
+#include <iosfwd>
+#include <span>
+#include <vector>
+
+#include "src/base/result.hpp"
+#include "src/trace/trace_event.hpp"
+
+namespace troupe {
+
+/// Writes Chrome's trace format (read by Perfetto, chrome://tracing, speedscope), one event a line:
+/// a process for each rank; a row for each lane, actor and the transport with its spans, which nest or are disjoint (what overlaps
+/// gets a further row); the wait of an operation in its lane's queue as an async span "compute queue"; letters as flow arrows;
+/// slots in use as counters; marks as instants. Times are microseconds with three decimals since the earliest event, whose time
+/// is otherData.origin_ns (CLOCK_MONOTONIC, as text). Args of a span: epoch, step, micro, unit, issued, queued (microseconds), outcome.
+void write_chrome_trace(std::span<const RankTrace> ranks, std::ostream& out);
+/// The same into a file, written beside it and renamed.
+[[nodiscard]] Result<void> write_chrome_trace(std::span<const RankTrace> ranks, const std::filesystem::path& file);
+
+/// Joins the files of several ranks into one, times shifted to the earliest origin. Clocks of several hosts are not aligned.
+[[nodiscard]] Result<void> merge_traces(std::span<const std::filesystem::path> files, const std::filesystem::path& out);
+
+}  // namespace troupe
