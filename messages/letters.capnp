@@ -88,6 +88,7 @@ struct MicroBatchDone {
   # Compute → Sharding: all of a micro-batch's backward ran; its loss stands in device memory, counted here for the report.
   tokens @0 :UInt64;
   digest @1 :UInt64;
+  waitBatchNanos @2 :UInt64;      # Compute idle for want of a batch, since the micro-batch before
 }
 struct StepReport {
   # Sharding → Supervisor → Coordinator: the verdict as read from the device, and what the step was.
