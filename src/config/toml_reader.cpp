@@ -2,7 +2,9 @@
 
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace troupe {
 namespace {
@@ -24,10 +26,22 @@ RawValue raw_of(const toml::node& node) {
   return {RawValue::Other{node.is_table() ? "a table" : "a date or time"}};
 }
 
+/// The parser sorts by name; problems are told in the order of the file.
+std::vector<std::pair<const toml::key*, const toml::node*>> in_file_order(const toml::table& table) {
+  std::vector<std::pair<const toml::key*, const toml::node*>> entries;
+  for (const auto& [key, node] : table) entries.emplace_back(&key, &node);
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    const auto &left = a.first->source().begin, &right = b.first->source().begin;
+    return std::pair(left.line, left.column) < std::pair(right.line, right.column);
+  });
+  return entries;
+}
+
 void walk(Schema& schema, const toml::table& table, const std::string& prefix, const std::string& name) {
-  for (const auto& [key, node] : table) {
-    const std::string written = prefix + std::string(key.str());
-    const std::string where = position(name, key.source());
+  for (const auto& [key, entry] : in_file_order(table)) {
+    const toml::node& node = *entry;
+    const std::string written = prefix + std::string(key->str());
+    const std::string where = position(name, key->source());
     const auto* below = node.as_table();
     if (below != nullptr && schema.find(written) == nullptr) {
       if (schema.is_section(written)) walk(schema, *below, written + ".", name);
