@@ -92,9 +92,11 @@ const char* name_of(FrameProblem problem) noexcept {
 
 std::uint64_t payload_hash(std::span<const std::byte> payload) noexcept { return payload.empty() ? 0 : XXH3_64bits(payload.data(), payload.size()); }
 
-bool claimed_sender(std::span<const std::byte> frame, Rank& sender) noexcept {
+bool claimed_sender(std::span<const std::byte> frame, Party& sender) noexcept {
   if (frame.size() < frame_header_bytes + frame_mac_bytes) return false;
-  sender = Rank{Scanner(frame.data() + sender_offset).take<std::uint32_t>()};
+  Scanner scanner(frame.data() + sender_offset);
+  sender.rank = Rank{scanner.take<std::uint32_t>()};
+  sender.incarnation = Incarnation{scanner.take<std::uint32_t>()};
   return true;
 }
 

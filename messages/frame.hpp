@@ -60,7 +60,7 @@ inline constexpr std::size_t frame_problem_count = static_cast<std::size_t>(Fram
 [[nodiscard]] std::uint64_t payload_hash(std::span<const std::byte> payload) noexcept;
 
 /// The sender that a frame claims, before anything is checked; for choosing its opener. False if it is too short to say.
-[[nodiscard]] bool claimed_sender(std::span<const std::byte> frame, Rank& sender) noexcept;
+[[nodiscard]] bool claimed_sender(std::span<const std::byte> frame, Party& sender) noexcept;
 
 /// HMAC-SHA256 with one key; one thread at a time.
 class SessionMac {

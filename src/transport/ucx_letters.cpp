@@ -9,7 +9,6 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t early_limit = 1024;  ///< frames of peers that are not connected yet
-constexpr Nanos linger = std::chrono::seconds(1);  ///< after the peer's goodbye, for our last sends to be answered
 
 }  // namespace
 
@@ -66,15 +65,17 @@ ucs_status_t UcxTransport::frame_arrived(void* self, const void* header, std::si
   const std::span frame(static_cast<const std::byte*>(header), header_bytes);
   const bool keepable = (parameters->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FLAG_DATA)) != 0;
   void* descriptor = bytes != 0 && keepable ? data : nullptr;
-  Rank sender;
+  Party sender;
   if (!claimed_sender(frame, sender) || frame.size() > max_frame_bytes) {
     transport.refused_.add(FrameProblem::length);
     return UCS_OK;
   }
-  const auto found = transport.known_.find(sender);
-  if (found == transport.known_.end() || found->second->state == UcxLink::State::gone) {
-    // Perhaps we are about to connect to it (again); its opener will tell which of these are good.
-    if (transport.early_.size() >= early_limit) {
+  const auto found = transport.known_.find(sender.rank);
+  const bool known = found != transport.known_.end();
+  if (!known || found->second->state == UcxLink::State::gone) {
+    // Perhaps we are about to connect to it, or to its next incarnation; the opener will tell which of these frames are good.
+    const bool stale = known && sender.incarnation <= found->second->peer.incarnation;
+    if (stale || transport.early_.size() >= early_limit) {
       transport.refused_.add(FrameProblem::sender);
       return UCS_OK;
     }
@@ -101,8 +102,9 @@ bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, voi
     deliver(*link, std::make_shared<const Parcel>(kj::mv(opened->words), Lease{}), 0, now);
     return false;
   }
-  auto incoming = std::make_unique<UcxIncoming>(UcxIncoming{link, opened->header, kj::mv(opened->words), descriptor, {}, now});
-  if (!parked_.empty() || !try_receive(incoming)) {
+  const auto kind = capnp::FlatArrayMessageReader(opened->words).getRoot<schema::Envelope>().getBody().which();
+  auto incoming = std::make_unique<UcxIncoming>(UcxIncoming{link, opened->header, kind, kj::mv(opened->words), descriptor, {}, now});
+  if (must_queue(*incoming) || !try_receive(incoming)) {
     parked_.push_back(std::move(incoming));
     parked_count_ = parked_.size();
   }
@@ -111,7 +113,7 @@ bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, voi
 
 void UcxTransport::admit_early(const Link& link) {
   std::vector<UcxEarly> mine;
-  const auto split = std::stable_partition(early_.begin(), early_.end(), [&](const UcxEarly& early) { return early.sender != link->peer.rank; });
+  const auto split = std::stable_partition(early_.begin(), early_.end(), [&](const UcxEarly& early) { return early.sender.rank != link->peer.rank; });
   mine.assign(std::make_move_iterator(split), std::make_move_iterator(early_.end()));
   early_.erase(split, early_.end());
   for (auto& early : mine) {
@@ -126,8 +128,9 @@ void UcxTransport::goodbye(const Link& link, FrameType type) {
     end_link(link, "its link was closed here");
     return finish_close(link, {});
   }
+  link->peer_parted = true;
   say(link, FrameType::goodbye_seen);
-  if (link->state != State::open) return;  // we are closing too; our own goodbye ends the link
+  if (link->state != State::open) return;  // we are closing too
   refuse_sends(link, "it has closed its link");
   link->state = State::left;
   link->deadline = clock_.now() + linger;
@@ -190,11 +193,16 @@ void UcxTransport::deliver(const UcxLink& link, std::shared_ptr<const Parcel> pa
   handlers_.letter(std::move(parcel));
 }
 
+/// Payloads of one kind from one peer are received in the order sent.
+bool UcxTransport::must_queue(const UcxIncoming& incoming) const {
+  return std::ranges::any_of(parked_, [&](const auto& earlier) { return earlier->link == incoming.link && earlier->kind == incoming.kind; });
+}
+
 void UcxTransport::retry_parked() {
   std::deque<std::unique_ptr<UcxIncoming>> waiting;
   waiting.swap(parked_);
   for (auto& incoming : waiting) {
-    if (!try_receive(incoming)) parked_.push_back(std::move(incoming));
+    if (must_queue(*incoming) || !try_receive(incoming)) parked_.push_back(std::move(incoming));
   }
   parked_count_ = parked_.size();
 }

@@ -7,9 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "messages/kinds.hpp"
 #include "src/transport/transport.hpp"
 
 namespace troupe {
+
+/// After the peer's goodbye: time for our last frames to get out before the endpoint is closed by force.
+inline constexpr Nanos linger = std::chrono::seconds(1);
 
 /// One peer, from connect() to the end of its endpoint. What is not marked otherwise belongs to the transport's thread.
 struct UcxLink {
@@ -19,7 +23,7 @@ struct UcxLink {
     open,
     draining,  ///< close(flush) was asked for: its sends are still under way
     parting,   ///< the goodbye is out, its answer is not here
-    left,      ///< the peer said goodbye
+    left,      ///< the peer said goodbye: until the deadline the endpoint stays, for our answer to get out
     gone,      ///< closed or lost: frames from this incarnation are dropped
   };
   const Party peer;
@@ -31,6 +35,7 @@ struct UcxLink {
   ucp_ep_h endpoint = nullptr;
   bool endpoint_closing = false;
   std::optional<std::string> broken;  ///< set by UCX's error callback, handled after progress
+  bool peer_parted = false;           ///< its goodbye is here
   std::size_t pending = 0;            ///< requests (sends and receives) that UCX still holds
   Nanos deadline{0};                  ///< of draining, parting and left
   Completion closed;
@@ -50,6 +55,7 @@ struct UcxOutgoing {
 struct UcxIncoming {
   std::shared_ptr<UcxLink> link;
   FrameHeader header;
+  LetterKind kind;
   kj::Array<capnp::word> words;
   void* descriptor = nullptr;
   Lease lease;
@@ -58,7 +64,7 @@ struct UcxIncoming {
 
 /// A frame of a peer that is not connected yet.
 struct UcxEarly {
-  Rank sender;
+  Party sender;
   std::vector<std::byte> frame;
   void* descriptor = nullptr;  ///< null: no payload
   std::size_t bytes = 0;

@@ -69,10 +69,11 @@ void UcxTransport::begin_close(const Link& link, CloseMode mode, Nanos deadline,
     return;
   }
   link->closed = std::move(completion);
-  if (mode == CloseMode::force || link->state == State::left || link->endpoint == nullptr) {
+  if (mode == CloseMode::force || link->endpoint == nullptr) {
     end_link(link, "its link was closed here");
     return finish_close(link, {});
   }
+  if (link->state == State::left) return;  // ends by itself
   link->state = State::draining;
   link->deadline = deadline;
 }
@@ -82,12 +83,12 @@ void UcxTransport::finish_close(const Link& link, const Result<void>& result) {
 }
 
 void UcxTransport::lose(const Link& link, const std::string& cause) {
+  using State = UcxLink::State;
   const auto before = link->state;
   end_link(link, "it was lost: " + cause);
-  using State = UcxLink::State;
-  // A peer that parts at the same time as we do has taken in all that we sent before its endpoint went, or it would not have closed.
-  if (before == State::draining || before == State::parting) return finish_close(link, Error{name(*link) + " went away before it took everything in: " + cause});
-  if (before == State::open) handlers_.peer_lost(link->peer.rank, cause);
+  if (before == State::open) return handlers_.peer_lost(link->peer.rank, cause);
+  // A peer that has parted closes only when it has our answer to its goodbye, and with that all that we sent.
+  finish_close(link, link->peer_parted ? Result<void>{} : Result<void>{Error{name(*link) + " went away before it took everything in: " + cause}});
 }
 
 bool UcxTransport::attend_links() {
@@ -109,14 +110,19 @@ void UcxTransport::attend(const Link& link, Nanos now) {
   if (link->state == State::gone) return;
   if (link->broken) return lose(link, *link->broken);
   if (link->state == State::draining && link->pending == 0) {
-    link->state = State::parting;
-    say(link, FrameType::goodbye);
+    if (link->peer_parted) {
+      link->state = State::left;
+      link->deadline = now + linger;
+    } else {
+      link->state = State::parting;
+      say(link, FrameType::goodbye);
+    }
   }
-  if (link->state == State::left && now >= link->deadline) return end_link(link, "it has closed its link");
-  if ((link->state == State::draining || link->state == State::parting) && now >= link->deadline) {
-    end_link(link, "its link was closed here");
-    finish_close(link, Error{name(*link) + " did not take everything in before the close's time was over; the link was cut"});
-  }
+  if (link->state == State::left && link->pending == 0) finish_close(link, {});
+  if (link->state == State::open || now < link->deadline) return;
+  const bool clean = link->peer_parted;
+  end_link(link, clean ? "it has closed its link" : "its link was closed here");
+  finish_close(link, clean ? Result<void>{} : Result<void>{Error{name(*link) + " did not take everything in before the close's time was over; the link was cut"}});
 }
 
 /// A frame without a letter. Through the queue, so that it is sent after what was sealed before it.

@@ -67,6 +67,7 @@ class UcxTransport final : public Transport {
   bool try_receive(std::unique_ptr<UcxIncoming>& incoming);
   void received(UcxIncoming* incoming, ucs_status_t status);
   void deliver(const UcxLink& link, std::shared_ptr<const Parcel> parcel, std::uint64_t payload_bytes, Nanos arrived);
+  [[nodiscard]] bool must_queue(const UcxIncoming& incoming) const;
   void retry_parked();
   void drop_parked(const UcxLink& link);
   void complete(UcxOutgoing* outgoing, const Result<void>& result);
@@ -83,12 +84,12 @@ class UcxTransport final : public Transport {
   std::deque<Job> jobs_;
   bool stopping_ = false;
 
-  UcxWorker worker_;
   std::map<Rank, Link> known_;                          ///< as links_, as far as the thread has got
   std::vector<Link> attended_;                          ///< links whose endpoint is not closed yet, or with requests pending
   std::unordered_set<UcxOutgoing*> outgoing_;           ///< handed to UCX
   std::deque<std::unique_ptr<UcxIncoming>> parked_;     ///< in order of arrival
   std::vector<UcxEarly> early_;
+  UcxWorker worker_;  ///< goes before what its callbacks touch
   std::thread thread_;
 };
 

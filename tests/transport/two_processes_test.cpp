@@ -1,0 +1,206 @@
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "tests/transport/node.hpp"
+#include "tests/transport/peer_process.hpp"
+
+namespace troupe::test {
+namespace {
+
+constexpr Rank tester{0}, peer{1};
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+void meet(Node& node, PeerProcess& process) {
+  const std::string address = from_hex(process.read_line());
+  process.write_line(to_hex(node.transport().address()));
+  const auto connected = node.transport().connect(peer, Incarnation{0}, address);
+  ASSERT_TRUE(connected.ok()) << connected.error().message;
+}
+
+std::uint64_t all_refused(Transport& transport) {
+  std::uint64_t sum = 0;
+  for (const auto count : transport.counters().refused) sum += count;
+  return sum;
+}
+
+class TwoProcesses : public testing::TestWithParam<const char*> {
+ protected:
+  [[nodiscard]] std::string tls() const { return GetParam(); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Over, TwoProcesses, testing::Values("posix,cma,tcp", "tcp"), [](const auto& test) { return std::string(test.param) == "tcp" ? "Tcp" : "SharedMemory"; });
+
+TEST_P(TwoProcesses, SmallLettersArriveInTheOrderSent) {
+  PeerProcess process("source", {tls(), "2000", "0", "0"});
+  Node node(tester, tls());
+  meet(node, process);
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.letters.size() == 2000; }));
+  for (std::size_t i = 0; i < node.letters.size(); ++i) ASSERT_EQ(node.letters[i]->envelope().getWhere().getStep(), i + 1);
+  EXPECT_EQ(all_refused(node.transport()), 0U);
+}
+
+TEST_P(TwoProcesses, PayloadsArriveIntactInTheReceiversSlots) {
+  PeerProcess process("sink", {tls(), "2", std::to_string(16 * mebibyte), "1"});
+  Node node(tester, tls());
+  meet(node, process);
+  for (std::uint64_t step = 1; step <= 10; ++step) {
+    node.send(peer, batch(tester, peer, step, 16 * mebibyte));
+    node.send(peer, batch(tester, peer, 100 + step));
+  }
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.sent + n.failed == 20; }));
+  EXPECT_EQ(node.failed, 0U);
+  std::vector<std::string> payloads, plain;
+  for (int i = 0; i < 20; ++i) {
+    const std::string line = process.read_line();
+    (line.find("payload") != std::string::npos ? payloads : plain).push_back(line);
+  }
+  ASSERT_EQ(payloads.size(), 10U);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(payloads[i], std::to_string(i + 1) + " payload intact");
+    EXPECT_EQ(plain[i], std::to_string(101 + i) + " plain intact");
+  }
+  EXPECT_EQ(node.transport().counters().payload_bytes_sent, 160 * mebibyte);
+  EXPECT_EQ(node.transport().counters().in_flight_bytes, 0U);
+}
+
+TEST_P(TwoProcesses, APayloadWaitsAtItsSenderForASlotAndHoldsNothingElseUp) {
+  PeerProcess process("source", {tls(), "3", std::to_string(mebibyte), "0"});
+  Node node(tester, tls(), 1, mebibyte);
+  meet(node, process);
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.letters.size() == 1; }));
+  const auto two_wait = [&](const Node&) { return node.transport().counters().parked == 2; };
+  while (!node.wait(two_wait, std::chrono::milliseconds(5))) {}
+  EXPECT_EQ(node.letters.size(), 1U);
+  for (std::size_t next = 2; next <= 3; ++next) {
+    EXPECT_TRUE(is_batch_payload(node.letters.back()->lease().bytes(), next - 1));
+    std::vector<std::shared_ptr<const Parcel>> read;
+    ASSERT_TRUE(node.wait([&](const Node& n) { read = n.letters; node.letters.clear(); return true; }));
+    read.clear();
+    ASSERT_TRUE(node.wait([](const Node& n) { return n.letters.size() == 1; }));
+  }
+  EXPECT_TRUE(is_batch_payload(node.letters.back()->lease().bytes(), 3));
+  EXPECT_EQ(node.slots_used_at_once, 1U);
+}
+
+TEST_P(TwoProcesses, ADeadIdlePeerIsNoticedWithinTwoSeconds) {
+  PeerProcess process("sink", {tls(), "0", "0", "0"});
+  Node node(tester, tls());
+  meet(node, process);
+  node.send(peer, batch(tester, peer, 1));
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.sent == 1; }));
+  process.signal(SIGKILL);
+  process.wait();
+  EXPECT_TRUE(node.wait([](const Node& n) { return n.lost.size() == 1; }, std::chrono::seconds(2)));
+  node.send(peer, batch(tester, peer, 2));
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.failed == 1; }, std::chrono::seconds(2)));
+  EXPECT_NE(node.errors.back().find("cannot send BatchReady to rank 1: it was lost"), std::string::npos) << node.errors.back();
+  EXPECT_EQ(node.close(peer, CloseMode::flush), "");
+}
+
+TEST_P(TwoProcesses, APeerThatDiesInLargeSendsFailsThemAll) {
+  PeerProcess process("sink", {tls(), "1", std::to_string(32 * mebibyte), "1"});
+  Node node(tester, tls());
+  meet(node, process);
+  const auto big = batch(tester, peer, 1, 32 * mebibyte);
+  for (int i = 0; i < 16; ++i) node.send(peer, big);
+  EXPECT_EQ(process.read_line(), "1 payload intact");
+  process.signal(SIGKILL);
+  for (std::uint64_t i = 0; i < 200; ++i) node.send(peer, batch(tester, peer, i));
+  process.wait();
+  EXPECT_TRUE(node.wait([](const Node& n) { return n.lost.size() == 1; }, std::chrono::seconds(2)));
+  EXPECT_TRUE(node.wait([](const Node& n) { return n.sent + n.failed == 216; }, std::chrono::seconds(2))) << node.sent << " sent, " << node.failed << " failed";
+  EXPECT_GT(node.failed, 0U);
+  EXPECT_EQ(node.transport().counters().in_flight_bytes, 0U);
+  EXPECT_EQ(node.close(peer, CloseMode::force), "");
+}
+
+TEST_P(TwoProcesses, APeerThatDiesWhileWeReceiveGivesTheSlotBack) {
+  PeerProcess process("source", {tls(), "64", std::to_string(32 * mebibyte), "0"});
+  Node node(tester, tls(), 2, 32 * mebibyte, [](Node&, const std::shared_ptr<const Parcel>&) {});
+  meet(node, process);
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.letters.size() >= 3; }));
+  process.signal(SIGKILL);
+  process.wait();
+  EXPECT_TRUE(node.wait([](const Node& n) { return n.lost.size() == 1; }, std::chrono::seconds(2)));
+  EXPECT_EQ(node.close(peer, CloseMode::flush), "");
+  // Both slots are usable by the peer's next incarnation.
+  PeerProcess next("source", {tls(), "8", std::to_string(32 * mebibyte), "0"});
+  const auto before = node.letters.size();
+  meet(node, next);
+  EXPECT_TRUE(node.wait([&](const Node& n) { return n.letters.size() == before + 8; }));
+  EXPECT_EQ(node.slots_used_at_once, 2U);
+}
+
+TEST_P(TwoProcesses, TheLastLetterBeforeACleanCloseAlwaysArrives) {
+  for (int run = 0; run < 25; ++run) {
+    PeerProcess process("source", {tls(), "2", run % 2 == 0 ? "0" : "65536", "1"});
+    Node node(tester, tls(), 2, 65536);
+    meet(node, process);
+    EXPECT_EQ(process.read_line(), "closed ");
+    EXPECT_EQ(process.wait(), 0);
+    ASSERT_TRUE(node.wait([](const Node& n) { return n.letters.size() == 2 && n.left.size() == 1; })) << "run " << run << ": " << node.letters.size();
+    EXPECT_TRUE(node.lost.empty()) << node.lost.front();
+    EXPECT_EQ(node.close(peer, CloseMode::flush), "");
+  }
+}
+
+TEST_P(TwoProcesses, BothMayCloseAtOnce) {
+  PeerProcess process("sink", {tls(), "0", "0", "0"});
+  Node node(tester, tls());
+  meet(node, process);
+  for (std::uint64_t i = 1; i <= 10; ++i) node.send(peer, batch(tester, peer, i));
+  process.write_line("close");
+  EXPECT_EQ(node.close(peer, CloseMode::flush), "");
+  EXPECT_EQ(process.read_line(), "closed ");
+  EXPECT_TRUE(node.lost.empty());
+}
+
+TEST_P(TwoProcesses, AnIdleTransportUsesLessThanOnePercentOfACore) {
+  PeerProcess process("sink", {tls(), "0", "0", "0"});
+  Node node(tester, tls());
+  meet(node, process);
+  node.send(peer, batch(tester, peer, 1));
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.sent == 1; }));
+  const auto used = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+  };
+  const double before = used();
+  EXPECT_FALSE(node.wait([](const Node&) { return false; }, std::chrono::seconds(1)));  // the second over which it is measured
+  EXPECT_LT(used() - before, 0.01);
+}
+
+TEST_P(TwoProcesses, MoreThanTheLimitInFlightIsRefusedAndLaterAcceptedAgain) {
+  PeerProcess process("sink", {tls(), "1", std::to_string(mebibyte), "1"});
+  Node node(tester, tls(), 0, 0, {}, 4 * mebibyte);
+  meet(node, process);
+  for (std::uint64_t step = 1; step <= 64; ++step) node.send(peer, batch(tester, peer, step, mebibyte));
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.sent + n.failed == 64; }));
+  EXPECT_GE(node.sent, 3U);
+  EXPECT_GT(node.failed, 0U);
+  EXPECT_NE(node.errors.front().find("the limit is 4194304"), std::string::npos) << node.errors.front();
+  EXPECT_LE(node.transport().counters().in_flight_peak, 4 * mebibyte);
+  const auto sent = node.sent;
+  node.send(peer, batch(tester, peer, 65, mebibyte));
+  EXPECT_TRUE(node.wait([&](const Node& n) { return n.sent == sent + 1; }));
+}
+
+TEST_P(TwoProcesses, ALetterTooLongForAFrameIsRefusedByName) {
+  PeerProcess process("sink", {tls(), "0", "0", "0"});
+  Node node(tester, tls());
+  meet(node, process);
+  const std::string text(9000, 'x');
+  node.send(peer, write<schema::FaultReport>({.to = {peer, ActorKind::supervisor}, .from = {tester, ActorKind::compute}, .where = {}, .operation = {}}, [&](auto body) { body.setCause(text.c_str()); }));
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.failed == 1; }));
+  EXPECT_NE(node.errors.front().find("FaultReport"), std::string::npos) << node.errors.front();
+  EXPECT_NE(node.errors.front().find("the limit between processes is 8000"), std::string::npos) << node.errors.front();
+}
+
+}  // namespace
+}  // namespace troupe::test
