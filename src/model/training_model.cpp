@@ -130,11 +130,14 @@ struct TrainingModel::Parts {
   }
   [[nodiscard]] StepTotals* step_totals() const { return reinterpret_cast<StepTotals*>(totals->bytes().data()); }
   [[nodiscard]] TapeProgram::Inputs compute_inputs() const {
-    std::vector<const float*> scales(estimate.layout.parameters.size(), nullptr);
-    for (std::size_t i = 0; i < scales.size(); ++i) {
-      if (estimate.layout.parameters[i].fp8) scales[i] = memory.scale(i);
+    return {estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), scales(), step_totals(), 1.0 / options.nominal_tokens};
+  }
+  [[nodiscard]] std::vector<const float*> scales() const {
+    std::vector<const float*> all(estimate.layout.parameters.size(), nullptr);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (estimate.layout.parameters[i].fp8) all[i] = memory.scale(i);
     }
-    return {estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), std::move(scales), step_totals(), 1.0 / options.nominal_tokens};
+    return all;
   }
   [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
     return {estimate.layout, memory, device.kernels(), step_totals(), device.info().id, halt, options.optimizer, options.max_norm, options.nominal_tokens};
@@ -180,6 +183,8 @@ void TrainingModel::initialise(std::uint64_t seed) {
     kernels.fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, master.device), 0.0);
   }
 }
+
+std::vector<const float*> TrainingModel::float8_scales() const { return parts_->scales(); }
 
 void TrainingModel::after_restore() { *parts_->step_totals() = StepTotals(); }
 

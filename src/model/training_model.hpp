@@ -84,7 +84,10 @@ class TrainingModel {
   [[nodiscard]] const TrainingEstimate& estimate() const noexcept;
   /// Bytes that the constructor took from the device; equals estimate().resident_bytes().
   [[nodiscard]] std::size_t allocated_bytes() const noexcept;
-  /// All weights of a unit, cast as a gather would, where this rank is the whole world (sampling, tests). `weights`: weights_bytes(unit).
+  /// [LaidParameter]: where the scale of each weight that computes in fp8 lies; null for the others.
+  [[nodiscard]] std::vector<const float*> float8_scales() const;
+  /// All weights of a unit, cast as a gather would, where this rank is the whole world (sampling, tests);
+  /// unit 0 comes first and makes the fp8 scales. `weights`: weights_bytes(unit).
   void place_weights(Stream& stream, Unit unit, std::span<std::byte> weights);
 
  private:

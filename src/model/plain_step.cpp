@@ -1,0 +1,39 @@
+#include "src/model/plain_step.hpp"
+
+#include <utility>
+
+namespace troupe {
+
+PlainStep::PlainStep(TrainingModel& model, Device& device, Communicator& communicator, Load load)
+    : model_(model), communicator_(communicator), load_(std::move(load)), batch_(device.allocate(model.options().batch.bytes(), Placement::device)),
+      weights_(device.allocate(model.estimate().weights_slot_bytes(), Placement::device)),
+      gradients_(device.allocate(model.estimate().gradients_slot_bytes(), Placement::device)) {}
+PlainStep::~PlainStep() = default;
+
+void PlainStep::gradients(Step step) {
+  Stream stream;
+  ShardProgram& shards = model_.shards();
+  shards.scales(stream, communicator_);
+  for (Micro micro{0}; micro.value() < model_.options().micro_batches; ++micro) {
+    load_(step, micro, batch_->bytes());
+    for (Unit unit{0}; unit.value() < model_.units(); ++unit) {
+      shards.gather(stream, unit, weights_->bytes(), communicator_);
+      model_.compute().forward(stream, step, micro, unit, batch_->bytes(), weights_->bytes());
+    }
+    for (std::uint32_t u = model_.units(); u-- > 0;) {
+      shards.gather(stream, Unit{u}, weights_->bytes(), communicator_);
+      model_.compute().backward(stream, step, micro, Unit{u}, batch_->bytes(), weights_->bytes(), gradients_->bytes());
+      shards.reduce(stream, micro, Unit{u}, gradients_->bytes(), communicator_);
+    }
+  }
+}
+
+StepNumbers PlainStep::run(EpochId epoch, Step step, double learning_rate) {
+  gradients(step);
+  Stream stream;
+  model_.shards().verdict(stream, epoch, step, communicator_);
+  for (Unit unit{0}; unit.value() < model_.units(); ++unit) model_.shards().optimize(stream, step, unit, learning_rate);
+  return model_.shards().numbers();
+}
+
+}  // namespace troupe
