@@ -32,9 +32,10 @@ class Directory;
 ///  4b. or abort. RankActors::halt(cause) halts all lanes; the Supervisor aborts the communicators (so that running work returns) and
 ///     sends EpochEnd to the five: each posts nothing more, lets go of its leases and answers Stopped when its lanes are idle and its
 ///     slots home. An actor that stays silent is named by Inspect and by the lanes' progress (src/runtime/watchdog.hpp).
-///     Stopped.step is the last step that the actor finished, Stopped.leasesOut is 0; RankActors::stop_all sends either letter.
-///  5. RankActors::quit() removes the five from the Directory and ends them. Then destroy the RankActors: lanes first (a lane joins its
-///     thread, so drain before), memory last.
+///     Stopped.step is the last step that the actor finished, Stopped.leasesOut is 0. RankActors::drain_all and end_epoch_all send these letters.
+///  5. RankActors::quit(), or the destructor, removes the five from the Directory and ends them. Lanes, programs and memory go with the
+///     last of the five, on whatever thread that is: a lane joins its own thread, so end the epoch only when all five are Stopped, or
+///     leave a process whose lanes hang by _exit.
 /// A failed operation is one FaultReport from its poster to the Supervisor; after that this actor posts nothing more.
 struct RankParts {
   Runtime* runtime = nullptr;
@@ -57,6 +58,7 @@ struct RankParts {
   std::function<std::filesystem::path(Step)> checkpoint_folder;  ///< where the shard of a step's checkpoint is written
   ActorAddress shard_saved_to = coordinator_address;
   ActorAddress metrics_to;                           ///< who gets each step's MetricBatch of this rank; actor none: nobody
+  std::uint64_t arena_bytes = 0;                     ///< peak device memory, for the reports; 0: that of the slots alone
   bool poison_freed_slots = false;                   ///< tests only
 };
 

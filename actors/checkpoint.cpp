@@ -1,0 +1,70 @@
+#include "actors/checkpoint.hpp"
+
+namespace troupe {
+
+Checkpoint::Checkpoint(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground)
+    : StepActor(config, seat, std::move(ground), EdgeKind::snapshots, {LaneKind::copy, LaneKind::storage}) {}
+
+caf::behavior Checkpoint::make_behavior() {
+  return {on(&Checkpoint::step_begin), on(&Checkpoint::step_report), on(&Checkpoint::checkpoint_sealed), on(&Checkpoint::lane_done),
+          on(&Checkpoint::slot_home),  on(&Checkpoint::inspect),     on(&Checkpoint::drain),             on(&Checkpoint::epoch_end)};
+}
+
+void Checkpoint::act() {
+  while (auto next = ready()) {
+    if (next->operation->fact.kind == OperationKind::snapshot) {
+      snapshot(*next);
+    } else {
+      save(*next);
+    }
+  }
+}
+
+void Checkpoint::snapshot(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  const Lease lease = write(work);
+  work.run = [program = parts().snapshot, step = next.step, out = lease.bytes()](Stream& on) { program->copy(on, step, out); };
+  work.letters = sends<schema::SnapshotTaken>(ActorKind::sharding, next, [](auto) {});
+  hold(next, lease);
+  post(next, std::move(work));
+}
+
+void Checkpoint::save(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  const std::span<const std::byte> snapshot = read(next, EdgeKind::snapshots, work);
+  auto saved = std::make_shared<SavedShard>();
+  work.run = [program = parts().snapshot, saved, step = next.step, snapshot, folder = parts().checkpoint_folder(next.step)](Stream&) {
+    *saved = program->save(step, snapshot, folder);
+  };
+  work.letters = [runtime = &runtime(), heading = Heading{parts().shard_saved_to, self(), next.where(epoch()), next.index, Nanos{0}, 0}, saved] {
+    troupe::send<schema::ShardSaved>(*runtime, heading, [&](auto body) {
+      body.setOk(true);
+      body.setFile(saved->file);
+      body.setBytes(saved->bytes);
+      body.setHash(saved->hash);
+    });
+  };
+  post(next, std::move(work));
+}
+
+bool Checkpoint::tolerates(Step step, OperationIndex operation, const std::string& cause) {
+  const Plan* const plan_of_step = plan().plan_of(step);
+  if (!plan_of_step || (*plan_of_step)[operation].fact.kind != OperationKind::save) return false;
+  runtime().log.warning("rank " + std::to_string(self().rank.value()) + ": the checkpoint of step " + std::to_string(step.value()) + " was not written: " + cause);
+  tell<schema::ShardSaved>(parts().shard_saved_to, Where{epoch(), step, {}, {}}, [&](auto body) {
+    body.setOk(false);
+    body.setProblem(cause);
+  }, {}, operation);
+  return true;
+}
+
+void Checkpoint::checkpoint_sealed(const Letter<schema::CheckpointSealed>& letter) {
+  const std::string step = std::to_string(letter.where().step.value());
+  if (letter.body().getOk()) {
+    runtime().log.debug("checkpoint of step " + step + " is sealed");
+  } else {
+    runtime().log.warning("checkpoint of step " + step + " was given up: " + letter.body().getProblem().cStr());
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,27 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "actors/step_actor.hpp"
+
+namespace troupe {
+
+/// Owns the slots of `snapshots`, the copy and the storage lane: copies the state of a step once it stands, then writes the copy to
+/// disk while training goes on. A failed write is no fault of the run: it is told to the Coordinator, who decides.
+class Checkpoint final : public StepActor<Checkpoint> {
+ public:
+  Checkpoint(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground);
+  caf::behavior make_behavior() override;
+  void act();
+
+  bool tolerates(Step step, OperationIndex operation, const std::string& cause);
+
+ private:
+  void step_report(const Letter<schema::StepReport>& letter) { note_fact(letter); }  // the state of this step stands
+  void checkpoint_sealed(const Letter<schema::CheckpointSealed>& letter);
+  void snapshot(const PlanCursor::Next& next);
+  void save(const PlanCursor::Next& next);
+};
+
+}  // namespace troupe

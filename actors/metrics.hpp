@@ -1,0 +1,33 @@
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "actors/rank_ground.hpp"
+#include "src/runtime/actor.hpp"
+
+namespace troupe {
+
+/// The counters of a rank. Any actor sends named numbers of a step; when the step's report comes, the sums leave as one MetricBatch,
+/// if RankParts::metrics_to names somebody.
+class Metrics final : public Actor<Metrics> {
+ public:
+  Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground);
+  caf::behavior make_behavior() override;
+
+ private:
+  void metric_batch(const Letter<schema::MetricBatch>& letter);
+  void step_report(const Letter<schema::StepReport>& letter);
+  void inspect(const Letter<schema::Inspect>& letter);
+  void drain(const Letter<schema::Drain>&) { tell_stopped(); }
+  void epoch_end(const Letter<schema::EpochEnd>&) { tell_stopped(); }
+  void tell_stopped();
+
+  std::shared_ptr<const RankGround> ground_;
+  std::map<Step, std::map<std::string, double>> open_;  ///< sums of steps that are not reported yet
+  std::uint64_t steps_ = 0, committed_ = 0, tokens_ = 0;
+  Step last_;
+  bool stopped_told_ = false;
+};
+
+}  // namespace troupe

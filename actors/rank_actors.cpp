@@ -1,0 +1,138 @@
+#include "actors/rank_actors.hpp"
+
+#include <algorithm>
+#include <caf/actor_system.hpp>
+#include <caf/send.hpp>
+#include <stdexcept>
+
+#include "actors/checkpoint.hpp"
+#include "actors/compute.hpp"
+#include "actors/data_loader.hpp"
+#include "actors/metrics.hpp"
+#include "actors/rank_ground.hpp"
+#include "actors/sharding.hpp"
+#include "src/runtime/directory.hpp"
+#include "src/runtime/send.hpp"
+
+namespace troupe {
+namespace {
+
+void require(bool present, const RankParts& parts, const char* what) {
+  if (!present) throw std::invalid_argument("spawn_rank of rank " + std::to_string(parts.rank.value()) + ": " + what + " is missing in RankParts");
+}
+
+void check(const RankParts& parts) {
+  require(parts.runtime, parts, "runtime");
+  require(parts.directory, parts, "directory");
+  require(parts.system, parts, "system");
+  require(parts.plans && !parts.plans->train.operations.empty(), parts, "a plan of a train step");
+  require(parts.loader && parts.compute && parts.shard, parts, "a program (loader, compute or shard)");
+  const bool snapshots = !parts.plans->train_and_snapshot.operations.empty();
+  require(!snapshots || (parts.snapshot && parts.checkpoint_folder), parts, "the snapshot program or checkpoint_folder, while the plans take snapshots,");
+  const bool lanes = std::all_of(parts.lanes.begin(), parts.lanes.end(), [](const auto& lane) { return lane != nullptr; });
+  require(parts.device || lanes, parts, "a device, or one of the six lanes,");
+}
+
+}  // namespace
+
+EdgeLayout edge_layout_of(const RankParts& parts) {
+  SlotBytes bytes;
+  bytes.batches = parts.batch.bytes();
+  for (std::uint32_t unit = 0; unit < parts.units; ++unit) {
+    bytes.weights = std::max(bytes.weights, parts.shard->weights_bytes(Unit{unit}));
+    bytes.gradients = std::max(bytes.gradients, parts.shard->gradients_bytes(Unit{unit}));
+  }
+  if (parts.snapshot) bytes.snapshots = parts.snapshot->snapshot_bytes();
+  return EdgeLayout::plan(parts.slots, bytes);
+}
+
+struct RankActors::State {
+  std::shared_ptr<RankGround> ground;
+  std::array<caf::actor, kinds.size()> actors;
+
+  [[nodiscard]] const RankParts& parts() const { return ground->parts; }
+  [[nodiscard]] ActorAddress address(ActorKind kind) const { return {parts().rank, kind}; }
+  template <class T, class Fill>
+  void tell(ActorKind to, Step step, Fill&& fill) const {
+    send<T>(*parts().runtime, Heading{address(to), address(ActorKind::supervisor), Where{parts().epoch, step, {}, {}}, {}, Nanos{0}, 0}, std::forward<Fill>(fill));
+  }
+};
+
+RankActors::RankActors(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RankActors::RankActors(RankActors&&) noexcept = default;
+RankActors& RankActors::operator=(RankActors&& other) noexcept {
+  if (this == &other) return *this;
+  quit();
+  state_ = std::move(other.state_);
+  return *this;
+}
+RankActors::~RankActors() { quit(); }
+
+RankActors spawn_rank(RankParts parts) {
+  check(parts);
+  for (std::size_t lane = 0; lane < lane_count; ++lane) {
+    if (parts.lanes[lane]) continue;
+    parts.lanes[lane] = parts.device->open_lane(static_cast<LaneKind>(lane), parts.rank, parts.runtime->clock, parts.runtime->tracer);
+  }
+  const EdgeLayout layout = edge_layout_of(parts);
+  if (parts.arena_bytes == 0) parts.arena_bytes = layout.device_bytes;
+  auto state = std::make_unique<RankActors::State>();
+  state->ground = std::make_shared<RankGround>(std::move(parts), layout);
+  const RankParts& given = state->parts();
+  const auto spawn = [&]<class Kind>(ActorKind kind, Kind*) {
+    const ActorSeat seat{*given.runtime, state->address(kind), given.epoch};
+    return given.system->spawn<Kind>(seat, std::shared_ptr<const RankGround>(state->ground));
+  };
+  state->actors = {spawn(ActorKind::data_loader, static_cast<DataLoader*>(nullptr)), spawn(ActorKind::compute, static_cast<Compute*>(nullptr)),
+                   spawn(ActorKind::sharding, static_cast<Sharding*>(nullptr)), spawn(ActorKind::checkpoint, static_cast<Checkpoint*>(nullptr)),
+                   spawn(ActorKind::metrics, static_cast<Metrics*>(nullptr))};
+  for (std::size_t i = 0; i < RankActors::kinds.size(); ++i) given.directory->add(state->address(RankActors::kinds[i]), state->actors[i]);
+  return RankActors(std::move(state));
+}
+
+void RankActors::begin_step(Step step, StepKind kind, double learning_rate, bool last) {
+  for (const ActorKind to : {ActorKind::data_loader, ActorKind::compute, ActorKind::sharding, ActorKind::checkpoint}) {
+    state_->tell<schema::StepBegin>(to, step, [&](auto body) {
+      body.setKind(static_cast<schema::StepKind>(kind));
+      body.setLearningRate(learning_rate);
+      body.setLast(last);
+    });
+  }
+}
+
+void RankActors::drain_all() {
+  for (const ActorKind to : kinds) state_->tell<schema::Drain>(to, Step{}, [](auto) {});
+}
+
+void RankActors::end_epoch_all(const std::string& cause) {
+  for (const ActorKind to : kinds) state_->tell<schema::EpochEnd>(to, Step{}, [&](auto body) { body.setCause(cause); });
+}
+
+void RankActors::inspect_all() {
+  for (const ActorKind to : kinds) state_->tell<schema::Inspect>(to, Step{}, [](auto) {});
+}
+
+void RankActors::halt(const std::string& cause) {
+  for (const auto& lane : state_->parts().lanes) lane->halt(cause);
+}
+
+void RankActors::quit() {
+  if (!state_) return;
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    if (!state_->actors[i]) continue;
+    // Only its own entry: an actor of a later epoch may stand there already.
+    if (state_->parts().directory->find(state_->address(kinds[i])) == state_->actors[i]) state_->parts().directory->remove(state_->address(kinds[i]));
+    caf::anon_send_exit(state_->actors[i], caf::exit_reason::user_shutdown);
+    state_->actors[i] = nullptr;
+  }
+}
+
+Lane& RankActors::lane(LaneKind kind) const { return state_->ground->lane(kind); }
+
+bool RankActors::drain_lanes(Nanos limit) {
+  return std::all_of(state_->parts().lanes.begin(), state_->parts().lanes.end(), [&](const auto& lane) { return lane->drain(limit); });
+}
+
+const EdgeMemory& RankActors::memory() const { return state_->ground->memory; }
+
+}  // namespace troupe

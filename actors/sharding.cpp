@@ -1,0 +1,166 @@
+#include "actors/sharding.hpp"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+/// The last operation of Sharding in a step: with it the state stands.
+OperationIndex last_of(const Plan& plan) {
+  for (std::size_t i = plan.operations.size(); i-- > 0;) {
+    if (plan.operations[i].actor == ActorKind::sharding) return OperationIndex{static_cast<std::uint32_t>(i)};
+  }
+  throw std::invalid_argument("a plan without an operation of Sharding: nothing would end the step");
+}
+
+std::uint32_t micro_batches_of(const Plan& plan) {
+  return static_cast<std::uint32_t>(
+      std::count_if(plan.operations.begin(), plan.operations.end(), [](const PlannedOperation& operation) { return operation.fact.kind == OperationKind::load; }));
+}
+
+/// One digest for the step: the micro-batch's own where there is one, else a mix that knows their order.
+std::uint64_t join_digests(std::uint64_t so_far, std::uint64_t next) {
+  constexpr std::uint64_t multiplier = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio
+  return so_far == 0 ? next : (so_far * multiplier) ^ next;
+}
+
+schema::StepOutcome to_schema(VerdictOutcome outcome) {
+  switch (outcome) {
+    case VerdictOutcome::commit: return schema::StepOutcome::COMMIT;
+    case VerdictOutcome::skip: return schema::StepOutcome::SKIP;
+    case VerdictOutcome::void_: break;
+  }
+  return schema::StepOutcome::VOID;
+}
+
+}  // namespace
+
+Sharding::Sharding(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground)
+    : StepActor(config, seat, std::move(ground), EdgeKind::weights, {LaneKind::comm, LaneKind::optimizer}), last_report_(seat.runtime.clock.now()) {}
+
+caf::behavior Sharding::make_behavior() {
+  return {on(&Sharding::step_begin), on(&Sharding::gradient_ready), on(&Sharding::micro_batch_done), on(&Sharding::snapshot_taken), on(&Sharding::lane_done),
+          on(&Sharding::slot_home),  on(&Sharding::inspect),        on(&Sharding::drain),            on(&Sharding::epoch_end)};
+}
+
+Sharding::OpenStep& Sharding::open_step(Step step) {
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const OpenStep& open) { return open.step == step; });
+  if (found == open_.end()) throw std::logic_error("step " + std::to_string(step.value()) + " has not begun, or was reported");
+  return *found;
+}
+
+void Sharding::began(const Letter<schema::StepBegin>& letter) {
+  const Plan& plan_of_step = parts().plans->of(static_cast<StepKind>(letter.body().getKind()));
+  open_.push_back({.step = letter.where().step,
+                   .kind = plan_of_step.kind,
+                   .learning_rate = letter.body().getLearningRate(),
+                   .micro_batches_open = micro_batches_of(plan_of_step),
+                   .last = last_of(plan_of_step),
+                   .numbers = std::make_shared<StepNumbers>()});
+}
+
+void Sharding::micro_batch_done(const Letter<schema::MicroBatchDone>& letter) {
+  OpenStep& step = open_step(letter.where().step);
+  const auto body = letter.body();
+  --step.micro_batches_open;
+  step.tokens += body.getTokens();
+  step.digest = join_digests(step.digest, body.getDigest());
+  step.wait_batch_nanos += body.getWaitBatchNanos();
+}
+
+void Sharding::completed(Step step, OperationIndex operation) {
+  OpenStep& open = open_step(step);
+  if (operation == open.last) open.state_stands = true;
+}
+
+void Sharding::act() {
+  while (auto next = ready()) {
+    switch (next->operation->fact.kind) {
+      case OperationKind::scales: post(*next, scales()); break;
+      case OperationKind::gather: post(*next, gather(*next)); break;
+      case OperationKind::reduce: post(*next, reduce(*next)); break;
+      case OperationKind::verdict: post(*next, verdict(*next)); break;
+      case OperationKind::optimize: post(*next, optimize(*next)); break;
+      default: throw std::logic_error("the plan gives " + next->operation->name() + " to Sharding");
+    }
+  }
+  report_steps();
+}
+
+LanePort::Work Sharding::scales() const {
+  LanePort::Work work;
+  work.run = [program = parts().shard, communicator = parts().dp_shard](Stream& on) { program->scales(on, *communicator); };
+  return work;
+}
+
+LanePort::Work Sharding::gather(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  const Lease weights = write(work);
+  work.run = [program = parts().shard, communicator = parts().dp_shard, unit = next.operation->fact.unit, out = weights.bytes()](Stream& on) {
+    program->gather(on, unit, out, *communicator);
+  };
+  work.letters = sends<schema::WeightsGathered>(
+      ActorKind::compute, next, [backward = next.operation->fact.backward](auto body) { body.setBackward(backward); }, weights);
+  return work;
+}
+
+LanePort::Work Sharding::reduce(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  const std::span<std::byte> gradients = read(next, EdgeKind::gradients, work);
+  work.run = [program = parts().shard, communicator = parts().dp_shard, fact = next.operation->fact, gradients](Stream& on) {
+    program->reduce(on, fact.micro, fact.unit, gradients, *communicator);
+  };
+  return work;
+}
+
+LanePort::Work Sharding::verdict(const PlanCursor::Next& next) const {
+  LanePort::Work work;
+  work.run = [program = parts().shard, communicator = parts().world, epoch = epoch(), step = next.step](Stream& on) {
+    program->verdict(on, epoch, step, *communicator);
+  };
+  return work;
+}
+
+LanePort::Work Sharding::optimize(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  const OpenStep& open = open_step(next.step);
+  work.run = [program = parts().shard, step = next.step, unit = next.operation->fact.unit, learning_rate = open.learning_rate](Stream& on) {
+    program->optimize(on, step, unit, learning_rate);
+  };
+  // Read here, on the completion of the step's last operation: no later one changes them before this has returned.
+  if (next.index == open.last) work.letters = [program = parts().shard, numbers = open.numbers] { *numbers = program->numbers(); };
+  return work;
+}
+
+void Sharding::report_steps() {
+  while (!open_.empty() && open_.front().state_stands && open_.front().micro_batches_open == 0) {
+    report(open_.front());
+    open_.pop_front();
+  }
+}
+
+void Sharding::report(const OpenStep& step) {
+  const Nanos now = runtime().clock.now();
+  const Nanos took = now - std::exchange(last_report_, now);
+  const StepNumbers& numbers = *step.numbers;
+  const auto fill = [&](schema::StepReport::Builder body) {
+    body.setOutcome(to_schema(numbers.verdict.outcome));
+    body.setLoss(numbers.verdict.mean_loss);
+    body.setGradNorm(numbers.verdict.grad_norm);
+    body.setLearningRate(step.learning_rate);
+    body.setTokens(static_cast<std::uint64_t>(numbers.verdict.tokens));
+    body.setNonFinite(static_cast<std::uint64_t>(numbers.verdict.bad));
+    body.setLocalTokens(step.tokens);
+    body.setDigest(step.digest);
+    body.setStepNanos(static_cast<std::uint64_t>(took.count()));
+    body.setArenaPeakBytes(parts().arena_bytes);
+    body.setBytesGathered(numbers.bytes_gathered);
+    body.setBytesReduced(numbers.bytes_reduced);
+    body.setWaitBatchNanos(step.wait_batch_nanos);
+    body.setKind(static_cast<schema::StepKind>(step.kind));
+  };
+  const Where where{epoch(), step.step, {}, {}};
+  for (const ActorKind to : {ActorKind::checkpoint, ActorKind::metrics, ActorKind::supervisor}) tell<schema::StepReport>(neighbour(to), where, fill, {}, step.last);
+}
+
+}  // namespace troupe
