@@ -1,0 +1,61 @@
+#include <future>
+#include <thread>
+
+#include "tests/kernels/kernel_test.hpp"
+
+namespace troupe {
+namespace {
+
+class CpuDevice : public KernelTest {};
+
+TEST_F(CpuDevice, SaysWhatItIs) {
+  const DeviceInfo& info = device_->info();
+  EXPECT_EQ(info.id.kind, DeviceKind::cpu);
+  EXPECT_TRUE(info.name.ends_with(", 1 thread")) << info.name;
+  EXPECT_TRUE(info.fp8_emulated);
+  EXPECT_EQ(info.peak_flops, 0.0);
+  EXPECT_GT(info.memory_bytes, std::size_t{1} << 20);
+}
+
+TEST_F(CpuDevice, AllocatesZeroedAlignedMemory) {
+  const std::unique_ptr<Buffer> buffer = device_->allocate(1000, Placement::device);
+  EXPECT_EQ(buffer->bytes().size(), 1000U);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->bytes().data()) % 64, 0U);
+  for (const std::byte value : buffer->bytes()) ASSERT_EQ(value, std::byte{0});
+}
+
+TEST_F(CpuDevice, RefusesToHaveNoThread) { EXPECT_THROW(static_cast<void>(make_cpu_device(0)), std::invalid_argument); }
+
+TEST_F(CpuDevice, KernelsRunOnLanes) {
+  const std::unique_ptr<Clock> clock = make_system_clock();
+  const std::unique_ptr<Lane> lane = device_->open_lane(LaneKind::compute, Rank{0}, *clock, nullptr);
+  const at::Tensor x = at::zeros({4});
+  std::promise<bool> finished;
+  LaneOperation operation;
+  operation.name = "fill";
+  operation.work = [&](Stream& stream) { kernels_.fill(stream, view(x), 2.0); };
+  operation.done = [&](const Outcome& outcome) { finished.set_value(outcome.ok()); };
+  lane->post(std::move(operation));
+  EXPECT_TRUE(finished.get_future().get());
+  EXPECT_EQ(x.sum().item<float>(), 8.0F);
+}
+
+TEST_F(CpuDevice, ThreadsMayCallAtOnceAndGetWhatOneThreadGets) {
+  const at::Tensor x = random({33, 65}, at::kBFloat16), dy = random({33, 40}, at::kBFloat16), alone = at::empty({40, 65});
+  kernels_.linear_backward_weight(stream_, view(dy), view(x), view(alone), false);
+  std::vector<at::Tensor> results;
+  for (int i = 0; i < 4; ++i) results.push_back(at::empty({40, 65}));
+  {
+    std::vector<std::jthread> threads;
+    for (const at::Tensor& result : results) {
+      threads.emplace_back([&] {
+        Stream stream;
+        for (int n = 0; n < 20; ++n) kernels_.linear_backward_weight(stream, view(dy), view(x), view(result), false);
+      });
+    }
+  }
+  for (const at::Tensor& result : results) EXPECT_TRUE(same_bits(result, alone));
+}
+
+}  // namespace
+}  // namespace troupe
