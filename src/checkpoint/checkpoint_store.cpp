@@ -1,0 +1,188 @@
+#include "src/checkpoint/checkpoint_store.hpp"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace troupe {
+namespace {
+
+constexpr const char* manifest_name = "manifest.json";
+constexpr std::size_t piece_bytes = std::size_t{4} << 20U;
+
+/// N of "step-N" with this tail; nothing for any other name.
+std::optional<Step> step_of(std::string_view name, std::string_view tail_begins) {
+  if (!name.starts_with("step-")) return std::nullopt;
+  name.remove_prefix(5);
+  std::uint64_t step = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), step);
+  const auto tail = name.substr(static_cast<std::size_t>(end - name.data()));
+  if (error != std::errc{} || (name.front() == '0' && end - name.data() > 1)) return std::nullopt;
+  return (tail_begins.empty() ? tail.empty() : tail.starts_with(tail_begins)) ? std::optional(Step{step}) : std::nullopt;
+}
+
+Result<std::string> read_all(Storage& storage, const std::filesystem::path& file) {
+  auto reader = storage.open(file);
+  if (!reader) return reader.error();
+  std::string text((*reader)->size(), '\0');
+  if (auto read = (*reader)->read_at(0, std::as_writable_bytes(std::span(text))); !read) return read.error();
+  return text;
+}
+
+Result<std::uint64_t> hash_of(StorageReader& reader) {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  std::vector<std::byte> piece(piece_bytes);
+  for (std::uint64_t at = 0; at < reader.size(); at += piece.size()) {
+    const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), reader.size() - at));
+    if (auto read = reader.read_at(at, part); !read) return read.error();
+    XXH3_64bits_update(state.get(), part.data(), part.size());
+  }
+  return XXH3_64bits_digest(state.get());
+}
+
+Result<void> check_file(Storage& storage, const std::filesystem::path& path, const SavedShard& file, bool hashes) {
+  auto reader = storage.open(path);
+  if (!reader) return reader.error();
+  if ((*reader)->size() != file.bytes) return Error{path.string() + ": has " + std::to_string((*reader)->size()) + " bytes, expected " + std::to_string(file.bytes)};
+  if (!hashes) return {};
+  const auto hash = hash_of(**reader);
+  if (!hash) return hash.error();
+  if (*hash != file.hash) return Error{path.string() + ": the checksum does not match: the file is damaged"};
+  return {};
+}
+
+std::string listed(const std::vector<Step>& steps) {
+  std::string text;
+  for (const Step step : steps) text += (text.empty() ? "" : ", ") + std::to_string(step.value());
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+std::filesystem::path CheckpointStore::sealed_folder(Step step) const { return folder_ / ("step-" + std::to_string(step.value())); }
+
+std::filesystem::path CheckpointStore::writing_folder(Step step, EpochId epoch) const {
+  return folder_ / ("step-" + std::to_string(step.value()) + ".tmp-" + std::to_string(epoch.value()));
+}
+
+Result<void> CheckpointStore::seal(const RunPosition& position, const std::vector<SavedShard>& shards) {
+  const auto writing = writing_folder(position.step, position.epoch), sealed = sealed_folder(position.step);
+  const auto manifest = assemble_manifest(storage_, writing, position, shards);
+  if (!manifest) return manifest.error();
+  auto writer = storage_.create(writing / manifest_name);
+  if (!writer) return writer.error();
+  const std::string text = manifest->to_json();
+  if (auto written = (*writer)->write(std::as_bytes(std::span(text))); !written) return written;
+  if (auto synced = (*writer)->sync(); !synced) return synced;
+  writer->reset();
+  if (auto synced = storage_.sync_folder(writing); !synced) return synced;
+  const auto aside = sealed.string() + ".old";
+  const bool replaced = storage_.exists(sealed);
+  if (replaced) {
+    if (auto removed = storage_.remove(aside); !removed) return removed;
+    if (auto moved = storage_.rename(sealed, aside); !moved) return moved;
+  }
+  if (auto renamed = storage_.rename(writing, sealed); !renamed) {
+    if (replaced) (void)storage_.rename(aside, sealed);
+    return renamed;
+  }
+  if (auto synced = storage_.sync_folder(folder_); !synced) return synced;
+  return replaced ? storage_.remove(aside) : Result<void>{};
+}
+
+Result<void> CheckpointStore::give_up(Step step, EpochId epoch) { return storage_.remove(writing_folder(step, epoch)); }
+
+Result<std::vector<Step>> CheckpointStore::steps() const {
+  auto entries = storage_.list(folder_);
+  if (!entries) return entries.error();
+  std::vector<Step> steps;
+  for (const auto& entry : *entries) {
+    const auto step = step_of(entry.name, "");
+    if (step && entry.folder && storage_.exists(folder_ / entry.name / manifest_name)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+Result<FoundCheckpoint> CheckpointStore::open(Step step) const {
+  const auto folder = sealed_folder(step), file = folder / manifest_name;
+  const auto text = read_all(storage_, file);
+  if (!text) return text.error();
+  auto manifest = Manifest::from_json(*text, file.string());
+  if (!manifest) return manifest.error();
+  if (manifest->position.step != step) return Error{file.string() + ": is of step " + std::to_string(manifest->position.step.value())};
+  return FoundCheckpoint{folder, std::move(*manifest)};
+}
+
+Result<FoundCheckpoint> CheckpointStore::check(Step step, bool hashes) const {
+  auto found = open(step);
+  if (!found) return found;
+  for (const auto& file : found->manifest.files) {
+    if (auto whole = check_file(storage_, found->folder / file.file, file, hashes); !whole) return whole.error();
+  }
+  return found;
+}
+
+Result<std::optional<FoundCheckpoint>> CheckpointStore::find(std::int64_t load_step, bool hashes, std::vector<std::string>& warnings) const {
+  auto entries = storage_.list(folder_);
+  if (!entries) return entries.error();
+  std::vector<Step> named;
+  for (const auto& entry : *entries) {
+    if (const auto step = step_of(entry.name, ""); step && entry.folder) named.push_back(*step);
+  }
+  std::sort(named.begin(), named.end());
+  if (load_step > 0) {
+    const Step wanted{static_cast<std::uint64_t>(load_step)};
+    if (!std::binary_search(named.begin(), named.end(), wanted)) {
+      return Error{"checkpoint.load_step = " + std::to_string(load_step) + ": no such checkpoint in " + folder_.string() + "; there are: " + listed(named)};
+    }
+    auto found = check(wanted, hashes);
+    if (!found) return Error{"checkpoint.load_step = " + std::to_string(load_step) + ": " + found.error().message + "; there are: " + listed(named)};
+    return std::optional(std::move(*found));
+  }
+  for (auto step = named.rbegin(); step != named.rend(); ++step) {
+    auto found = check(*step, hashes);
+    if (found) return std::optional(std::move(*found));
+    warnings.push_back("the checkpoint of step " + std::to_string(step->value()) + " cannot be used: " + found.error().message);
+  }
+  if (named.empty()) return std::optional<FoundCheckpoint>{};
+  return Error{"none of the checkpoints in " + folder_.string() + " (steps " + listed(named) + ") can be used; the newest: " + warnings.front() +
+               ". Move them away to start from the beginning"};
+}
+
+Result<void> CheckpointStore::purge(std::int64_t keep, std::optional<Step> spare) {
+  if (keep <= 0) return {};
+  const auto all = steps();
+  if (!all) return all.error();
+  std::int64_t whole = 0;
+  for (auto step = all->rbegin(); step != all->rend(); ++step) {
+    if (!check(*step, false)) continue;
+    if (++whole <= keep || step->value() == (spare ? spare->value() : 0)) continue;
+    // Under another name first: a half-deleted checkpoint never looks whole.
+    const auto doomed = sealed_folder(*step).string() + ".tmp-purge";
+    if (auto renamed = storage_.rename(sealed_folder(*step), doomed); !renamed) return renamed;
+    if (auto removed = storage_.remove(doomed); !removed) return removed;
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> CheckpointStore::clean() {
+  auto entries = storage_.list(folder_);
+  if (!entries) return entries.error();
+  std::vector<std::string> removed;
+  for (const auto& entry : *entries) {
+    if (!entry.folder) continue;
+    const auto path = folder_ / entry.name;
+    if (const auto replaced = step_of(entry.name, ".old"); replaced && !storage_.exists(sealed_folder(*replaced))) {
+      if (auto back = storage_.rename(path, sealed_folder(*replaced)); !back) return back.error();
+    } else if (replaced || step_of(entry.name, ".tmp")) {
+      if (auto gone = storage_.remove(path); !gone) return gone.error();
+      removed.push_back(entry.name);
+    }
+  }
+  return removed;
+}
+
+}  // namespace troupe
