@@ -1,0 +1,151 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+// The layers of docs/architecture.md, kept true: a folder includes only what stands below it.
+namespace troupe {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Names = std::vector<std::string>;
+
+/// From the bottom up. Folders of one row stand side by side and may include each other only where `beside` says so.
+const std::vector<Names> rows{
+    {"src/base"},
+    {"src/trace", "src/faults", "src/device", "messages"},
+    {"src/runtime"},
+    {"src/collectives", "src/transport"},
+    {"src/optimizer", "src/model", "src/data", "src/checkpoint", "src/metrics"},
+    {"src/config"},
+    {"src/plan", "src/simulation"},
+    {"actors"},
+    {"tools"},
+};
+/// {who, whom} on one row.
+const std::vector<std::pair<std::string, std::string>> beside{
+    {"src/trace", "src/device"},      // a tracer observes lanes
+    {"messages", "src/device"},       // letters carry leases and outcomes
+    {"src/data", "src/model"},        // programs.hpp is what actors ask of a training job's parts
+    {"src/checkpoint", "src/model"},  // likewise
+    {"src/model", "src/optimizer"},   // a training model asks the schedule for its learning rate
+    {"src/simulation", "src/plan"},   // simulated ranks run compiled plans
+};
+/// Libraries by the start of their headers' names, and the folders that may include them.
+const std::map<std::string, Names> libraries{
+    {"caf/", {"src/runtime", "src/simulation", "actors", "tests"}},
+    {"ucp/|ucs/|uct/", {"src/transport", "tests/transport", "benchmarks"}},
+    {"torch/|ATen/|c10/", {"src/device/cpu", "src/device/cuda", "tests", "benchmarks"}},
+    {"cuda|nccl", {"src/device/cuda", "tests", "benchmarks"}},
+    {"capnp/|kj/", {"messages", "src/runtime", "src/simulation", "src/transport", "actors", "tools", "tests", "benchmarks"}},
+};
+
+struct Include {
+  std::string file;  ///< relative to the sources' root
+  int line = 0;
+  std::string target;  ///< what stands between the quotes or brackets
+  bool quoted = false;
+};
+
+std::vector<Include> includes_in(const std::string& text, const std::string& file) {
+  static const std::regex pattern(R"re(^\s*#\s*include\s*(["<])([^">]+)[">])re");
+  std::vector<Include> found;
+  std::istringstream in(text);
+  std::string line;
+  for (int number = 1; std::getline(in, line); ++number) {
+    std::smatch match;
+    if (std::regex_search(line, match, pattern)) found.push_back({file, number, match[2], match[1] == "\""});
+  }
+  return found;
+}
+
+bool is_inside(const std::string& file, const std::string& folder) { return file.starts_with(folder + "/"); }
+
+/// The layer that a path belongs to; empty if none.
+std::string layer_of(const std::string& path, std::size_t& row) {
+  for (row = 0; row < rows.size(); ++row) {
+    for (const auto& folder : rows[row]) {
+      if (is_inside(path, folder)) return folder;
+    }
+  }
+  return {};
+}
+
+/// What is wrong with the include, or nothing.
+std::string complaint(const Include& include) {
+  const std::string place = include.file + ":" + std::to_string(include.line) + " includes " + include.target + ": ";
+  for (const auto& [pattern, folders] : libraries) {
+    if (!std::regex_search(include.target, std::regex("^(" + pattern + ")"))) continue;
+    if (std::none_of(folders.begin(), folders.end(), [&](const auto& folder) { return is_inside(include.file, folder); })) return place + "that library is not used here";
+  }
+  if (!include.quoted) return {};
+  std::size_t from_row = 0, to_row = 0;
+  const std::string from = layer_of(include.file, from_row), to = layer_of(include.target, to_row);
+  if (from.empty()) return {};  // tests and benchmarks may include everything
+  if (to.empty()) return include.target.starts_with("tests/") || include.target.starts_with("benchmarks/") ? place + "product code knows no test" : std::string();
+  if (from == to || to_row < from_row) return {};
+  if (to_row > from_row) return place + to + " stands above " + from;
+  const bool allowed = std::find(beside.begin(), beside.end(), std::pair(from, to)) != beside.end();
+  return allowed ? std::string() : place + to + " stands beside " + from;
+}
+
+Names complaints_about_sources() {
+  const std::filesystem::path root = TROUPE_SOURCE_DIR;
+  Names complaints;
+  for (const char* top : {"src", "messages", "actors", "tools", "tests", "benchmarks"}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(root / top)) {
+      const auto extension = entry.path().extension();
+      if (!entry.is_regular_file() || (extension != ".cpp" && extension != ".hpp" && extension != ".cu" && extension != ".h")) continue;
+      std::ifstream in(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(in), {}};
+      for (const auto& include : includes_in(text, std::filesystem::relative(entry.path(), root).generic_string())) {
+        if (auto wrong = complaint(include); !wrong.empty()) complaints.push_back(std::move(wrong));
+      }
+    }
+  }
+  return complaints;
+}
+
+TEST(Layers, NoArrowPointsUp) { EXPECT_THAT(complaints_about_sources(), IsEmpty()); }
+
+TEST(Layers, EveryFolderOfTheSourcesHasItsPlace) {
+  for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(TROUPE_SOURCE_DIR) / "src")) {
+    std::size_t row = 0;
+    if (!entry.is_directory()) continue;
+    EXPECT_NE(layer_of("src/" + entry.path().filename().string() + "/x.hpp", row), "") << entry.path();
+  }
+}
+
+TEST(LayerRules, RefuseWhatPointsUp) {
+  EXPECT_THAT(complaint({"src/base/ids.hpp", 3, "src/runtime/plan.hpp", true}), HasSubstr("src/runtime stands above src/base"));
+  EXPECT_THAT(complaint({"src/collectives/a.cpp", 3, "src/transport/b.hpp", true}), HasSubstr("stands beside"));
+  EXPECT_THAT(complaint({"src/runtime/a.cpp", 3, "tests/support/b.hpp", true}), HasSubstr("no test"));
+  EXPECT_EQ(complaint({"actors/a.cpp", 3, "src/runtime/plan.hpp", true}), "");
+}
+
+TEST(LayerRules, RefuseLibrariesOutsideTheirHome) {
+  EXPECT_THAT(complaint({"src/model/a.cpp", 1, "ATen/ATen.h", false}), HasSubstr("not used here"));
+  EXPECT_THAT(complaint({"src/collectives/a.cpp", 1, "ucp/api/ucp.h", false}), HasSubstr("not used here"));
+  EXPECT_THAT(complaint({"src/plan/a.cpp", 1, "caf/all.hpp", false}), HasSubstr("not used here"));
+  EXPECT_THAT(complaint({"src/trace/a.cpp", 1, "capnp/message.h", false}), HasSubstr("not used here"));
+  EXPECT_EQ(complaint({"src/device/cpu/a.cpp", 1, "ATen/ATen.h", false}), "");
+}
+
+TEST(LayerRules, SeeEveryFormOfInclude) {
+  const auto found = includes_in("#include <vector>\n  #  include \"src/base/ids.hpp\"\nint include;\n", "x.cpp");
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[1].target, "src/base/ids.hpp");
+  EXPECT_EQ(found[1].line, 2);
+  EXPECT_TRUE(found[1].quoted);
+}
+
+}  // namespace
+}  // namespace troupe
