@@ -96,7 +96,6 @@ void SimulatedGroup::call(std::uint32_t rank, Stream& stream, const Call& call) 
   arrivals_[rank] = {&call, &lane, lane.take_cost(), world_.causality().stamp()};
   if (++here_ == arrivals_.size()) close_round();
   lane.wait();
-  arrivals_[rank].call = nullptr;
   if (dead_) throw CollectiveError(name_ + ": " + *dead_);
   world_.causality().join(together_);
 }
@@ -122,15 +121,15 @@ void SimulatedGroup::close_round() {
   });
 }
 
+/// The first to go on may call the next collective before the last has woken: the round is over for all of them before.
 void SimulatedGroup::wake_all() {
   std::vector<SimulatedLane*> lanes;
   for (Arrival& arrival : arrivals_) {
-    if (arrival.call) lanes.push_back(std::exchange(arrival.lane, nullptr));
+    if (arrival.call) lanes.push_back(arrival.lane);
+    arrival.call = nullptr;
   }
   here_ = 0;
-  for (SimulatedLane* lane : lanes) {
-    if (lane) lane->resume();
-  }
+  for (SimulatedLane* lane : lanes) lane->resume();
 }
 
 void SimulatedGroup::abort(const std::string& cause) noexcept {

@@ -1,0 +1,282 @@
+#include "tests/support/virtual_world_job.hpp"
+
+#include <algorithm>
+#include <caf/actor_system.hpp>
+#include <caf/send.hpp>
+#include <random>
+#include <sstream>
+
+#include "src/runtime/actor.hpp"
+
+namespace troupe {
+
+/// Begins steps as the ones before are reported, drains after the last, ends the epoch on a fault.
+class TestSupervisor final : public Actor<TestSupervisor> {
+ public:
+  TestSupervisor(caf::actor_config& config, const ActorSeat& seat, VirtualJob& job) : Actor(config, seat), job_(job) {}
+  caf::behavior make_behavior() override {
+    return {on(&TestSupervisor::start),   on(&TestSupervisor::report), on(&TestSupervisor::fault),
+            on(&TestSupervisor::ordered), on(&TestSupervisor::ended),  on(&TestSupervisor::inspection)};
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t rank() const { return self().rank.value(); }
+  void start(const Letter<schema::Horizon>&) { job_.begin_steps(rank(), Step{0}); }
+  void report(const Letter<schema::StepReport>& letter) { job_.begin_steps(rank(), letter.where().step); }
+  void fault(const Letter<schema::FaultReport>& letter) { job_.fault(rank(), letter.body().getCause().cStr()); }
+  void ordered(const Letter<schema::EpochEnd>& letter) { job_.end_epoch(rank(), letter.body().getCause().cStr()); }
+  void ended(const Letter<schema::Stopped>& letter) {
+    job_.ranks_[rank()].stopped.insert(letter.from().actor);
+    job_.ranks_[rank()].leases_out += letter.body().getLeasesOut();
+  }
+  void inspection(const Letter<schema::Inspection>&) {}
+
+  VirtualJob& job_;
+};
+
+class VirtualJob::SpanRecorder final : public LaneObserver {
+ public:
+  SpanRecorder(std::vector<FlowSpan>& spans, Rank rank) : spans_(spans), rank_(rank) {}
+  void finished(LaneKind lane, const LaneOperation& operation, Nanos, Nanos started, Nanos ended, const Outcome&) override {
+    spans_.push_back({rank_, lane, operation.name, operation.where, started, ended});
+  }
+
+ private:
+  std::vector<FlowSpan>& spans_;
+  const Rank rank_;
+};
+
+namespace {
+
+PlanShape shape_of(const FlowKnobs& k) {
+  PlanShape shape;
+  UnitShape layer{.gather_bytes = k.ranks * 32, .reduce_bytes = k.ranks * 16};
+  layer.forward = k.forward;
+  layer.backward = k.backward;
+  layer.gather = k.gather;
+  layer.reduce = k.reduce;
+  layer.optimize = k.optimize;
+  shape.units.assign(k.layers, layer);
+  if (!k.plain_layers) {
+    shape.units.front().backward_needs_weights = false;
+    shape.units.back().keeps_weights_for_backward = true;
+  }
+  shape.micro_batches = k.micro_batches;
+  shape.load = k.load;
+  shape.verdict = k.verdict;
+  shape.scales = k.verdict;
+  shape.snapshot = k.snapshot;
+  shape.save = k.save;
+  shape.fp8_scales = k.fp8_scales;
+  shape.scales_bytes = 4;
+  shape.prefetch_before_reduce = k.prefetch_before_reduce;
+  return shape;
+}
+
+}  // namespace
+
+FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks) {
+  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15U + ranks);
+  const auto within = [&](std::uint64_t low, std::uint64_t high) { return low + random() % (high - low + 1); };
+  const auto micros = [&](std::uint64_t low, std::uint64_t high) { return Nanos{static_cast<Nanos::rep>(within(low, high) * 1000)}; };
+  FlowKnobs k;
+  k.seed = seed;
+  k.ranks = ranks;
+  k.layers = static_cast<std::uint32_t>(within(2, 8));
+  k.micro_batches = static_cast<std::uint32_t>(within(1, 3));
+  k.steps = within(2, 3);
+  k.snapshot_every = within(0, 3);
+  k.begun_ahead = static_cast<std::uint32_t>(within(1, 2));
+  const auto slots = [&] { return static_cast<std::uint32_t>(within(1, 4)); };
+  k.slots = {slots(), slots(), slots(), static_cast<std::uint32_t>(within(1, 2))};
+  k.forward = micros(0, 3000);
+  k.backward = micros(0, 6000);
+  k.gather = micros(0, 3000);
+  k.reduce = micros(0, 3000);
+  k.load = micros(0, 8000);
+  k.verdict = micros(0, 100);
+  k.optimize = micros(0, 1000);
+  k.snapshot = micros(0, 20000);
+  k.save = micros(0, 40000);
+  k.jitter = within(0, 2) == 0 ? 0 : 0.5 * static_cast<double>(within(1, 4));
+  k.fp8_scales = within(0, 1) == 1;
+  k.work_at_start = within(0, 1) == 1;
+  k.device_order = within(0, 2) == 0;
+  k.prefetch_before_reduce = within(0, 3) != 0;
+  k.plain_layers = within(0, 2) == 0;
+  k.letter_delay = micros(0, 500);
+  k.overflow_step = within(0, 4) == 0 ? within(1, k.steps) : 0;
+  return k;
+}
+
+std::string describe(const FlowKnobs& k) {
+  std::ostringstream text;
+  text << "seed " << k.seed << ", ranks " << k.ranks << ", layers " << k.layers << (k.plain_layers ? " alike" : "") << ", micro-batches " << k.micro_batches << ", steps "
+       << k.steps << " (" << k.begun_ahead << " ahead), snapshot every " << k.snapshot_every << ", slots " << k.slots.batches << "/" << k.slots.weights << "/" << k.slots.gradients
+       << "/" << k.slots.snapshots << (k.device_order ? ", one order per device" : "") << (k.work_at_start ? ", work at start" : "") << (k.fp8_scales ? ", fp8" : "")
+       << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter " << k.jitter;
+  return text.str();
+}
+
+bool FlowResult::has(Invariant invariant) const {
+  return std::any_of(found.begin(), found.end(), [&](const Finding& finding) { return finding.invariant == invariant; });
+}
+
+VirtualJob::VirtualJob(const FlowKnobs& knobs)
+    : knobs_(knobs), world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay}), log_(make_null_log()), runtime_{world_.clock(), *log_, world_.post_office()} {}
+
+VirtualJob::~VirtualJob() {
+  world_.close();
+  for (RankState& rank : ranks_) {
+    if (rank.actors) rank.actors->quit();
+    if (const auto supervisor = world_.actors().directory().find({Rank{static_cast<std::uint32_t>(&rank - ranks_.data())}, ActorKind::supervisor})) {
+      caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
+    }
+  }
+  world_.actors().end();
+}
+
+StepKind VirtualJob::kind_of(Step step) const {
+  return knobs_.snapshot_every > 0 && step.value() % knobs_.snapshot_every == 0 ? StepKind::train_and_snapshot : StepKind::train;
+}
+
+void VirtualJob::wire(std::uint32_t r) {
+  RankState& state = ranks_[r];
+  const Rank rank{r};
+  StampedModel model{.ranks = knobs_.ranks, .units = knobs_.layers, .micro_batches = knobs_.micro_batches, .seed = knobs_.seed, .overflows = {}};
+  model.overflows = [bad = knobs_.overflow_step](Step step) { return step.value() == bad; };
+  state.programs = std::make_unique<StampedRank>(model, r, world_.findings());
+  if (knobs_.device_order) {
+    state.order = std::make_unique<DeviceOrder>([this](Step step) -> const Plan& { return plans_->of(kind_of(step)); },
+                                                std::set<LaneKind>{LaneKind::compute, LaneKind::comm, LaneKind::optimizer, LaneKind::copy});
+  }
+  RankParts parts;
+  parts.runtime = &runtime_;
+  parts.directory = &world_.actors().directory();
+  parts.system = &world_.actors().system().caf();
+  parts.rank = rank;
+  parts.plans = plans_;
+  parts.slots = knobs_.slots;
+  parts.batch = state.programs->batch();
+  parts.units = knobs_.layers;
+  observers_.push_back(std::make_unique<SpanRecorder>(spans_, rank));
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    const auto kind = static_cast<LaneKind>(i);
+    LaneModel model_of_lane;
+    model_of_lane.jitter = knobs_.jitter;
+    model_of_lane.work_at_start = knobs_.work_at_start;
+    model_of_lane.collectives = kind == LaneKind::comm;
+    const bool on_device = kind != LaneKind::disk && kind != LaneKind::storage;
+    model_of_lane.order = on_device ? state.order.get() : nullptr;
+    if (alter_lane) alter_lane(*this, r, kind, model_of_lane);
+    state.lanes.push_back(std::make_shared<SimulatedLane>(world_, rank, kind, std::move(model_of_lane), observers_.back().get()));
+    parts.lanes[i] = state.lanes.back();
+    world_.on_report([lane = state.lanes.back().get(), rank, kind]() -> std::string {
+      const LaneProgress progress = lane->progress();
+      return progress.oldest_pending.empty() ? "" : std::string(name_of(kind)) + " lane of rank " + std::to_string(rank.value()) + ": pending " + progress.oldest_pending;
+    });
+  }
+  parts.loader = state.programs->loader();
+  parts.compute = state.programs->compute();
+  parts.shard = state.programs->shard();
+  parts.snapshot = state.programs->snapshot();
+  parts.dp_shard = dp_shard_->member(r);
+  parts.world = whole_->member(r);
+  parts.checkpoint_folder = [](Step step) { return std::filesystem::path("step-" + std::to_string(step.value())); };
+  if (alter_parts) alter_parts(*this, r, parts);
+  world_.invariants().begin_epoch(rank, parts.epoch, parts.first_step, plans_);
+  state.actors = std::make_unique<RankActors>(spawn_rank(std::move(parts)));
+  const ActorAddress address{rank, ActorKind::supervisor};
+  world_.actors().directory().add(address, world_.actors().system().caf().spawn<TestSupervisor>(ActorSeat{runtime_, address, EpochId{1}}, *this));
+}
+
+void VirtualJob::begin_steps(std::uint32_t r, Step reported) {
+  RankState& state = ranks_[r];
+  if (state.ending) return;
+  const Step last{knobs_.steps};
+  const Step until{std::min(reported.value() + knobs_.begun_ahead, knobs_.steps)};
+  while (state.begun < until) {
+    ++state.begun;
+    state.actors->begin_step(state.begun, kind_of(state.begun), 1e-3, state.begun == last);
+  }
+  if (reported != last) return;
+  state.ending = true;
+  state.actors->drain_all();
+}
+
+/// As the Coordinator: the first fault ends the epoch for all, told by letters that take time.
+void VirtualJob::fault(std::uint32_t, const std::string& cause) {
+  if (!fault_.empty()) return;
+  fault_ = cause;
+  for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
+    send<schema::EpochEnd>(runtime_, Heading{{Rank{r}, ActorKind::supervisor}, coordinator_address, {EpochId{1}, {}, {}, {}}, {}, Nanos{0}, 0},
+                           [&](auto body) { body.setCause(cause); });
+  }
+}
+
+void VirtualJob::end_epoch(std::uint32_t r, const std::string& cause) {
+  RankState& state = ranks_[r];
+  state.ending = true;
+  state.actors->halt(cause);
+  dp_shard_->abort(cause);
+  whole_->abort(cause);
+  state.actors->end_epoch_all(cause);
+}
+
+bool VirtualJob::finished() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.stopped.size() == RankActors::kinds.size(); });
+}
+
+FlowResult VirtualJob::run() {
+  FlowResult result;
+  auto compiled = compile_plans(shape_of(knobs_), knobs_.slots);
+  if (!compiled) throw std::runtime_error(compiled.error().message);
+  plans_ = std::make_shared<const PlanSet>(std::move(*compiled));
+  dp_shard_ = std::make_unique<SimulatedGroup>(world_, "dp_shard", knobs_.ranks);
+  whole_ = std::make_unique<SimulatedGroup>(world_, "world", knobs_.ranks);
+  world_.on_report([this] { return dp_shard_->waiting(); });
+  world_.on_report([this] { return whole_->waiting(); });
+  ranks_.resize(knobs_.ranks);
+  for (std::uint32_t r = 0; r < knobs_.ranks; ++r) wire(r);
+  if (before_run) before_run(*this);
+  for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
+    send<schema::Horizon>(runtime_, Heading{{Rank{r}, ActorKind::supervisor}, coordinator_address, {EpochId{1}, {}, {}, {}}, {}, Nanos{0}, 0}, [](auto) {});
+  }
+  result.end = world_.run([this] { return finished(); }, limit);
+  result.elapsed = world_.clock().now();
+  result.compute_busy = ranks_[0].lanes[static_cast<std::size_t>(LaneKind::compute)]->busy();
+  if (result.end.how == RunEnd::How::finished) {
+    world_.slots().expect_all_home();
+    for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
+      if (ranks_[r].leases_out > 0) world_.findings().add(Invariant::leases_home, "rank " + std::to_string(r) + " stopped with " + std::to_string(ranks_[r].leases_out) + " leases out");
+    }
+    if (fault_.empty()) world_.invariants().expect_complete(Step{knobs_.steps});
+  }
+  result.fault = fault_;
+  result.reported = world_.invariants().reported(Rank{0});
+  result.found = world_.findings().all();
+  result.findings = world_.findings().text();
+  result.order_hash = world_.trace().order();
+  result.timed_hash = world_.trace().timed();
+  result.letters = world_.letters();
+  result.accesses = world_.slots().accesses();
+  result.lane_operations = spans_.size();
+  return result;
+}
+
+FlowResult run_twice(const FlowKnobs& knobs, const std::function<void(VirtualJob&)>& prepare) {
+  const auto once = [&] {
+    VirtualJob job(knobs);
+    if (prepare) prepare(job);
+    return job.run();
+  };
+  FlowResult first = once();
+  const FlowResult second = once();
+  if (first.timed_hash != second.timed_hash) {
+    first.found.push_back({Invariant::repeatable_trace, "seed " + std::to_string(knobs.seed) + " gave two different runs"});
+    first.findings += "repeatable trace: " + first.found.back().text + "\n";
+  }
+  return first;
+}
+
+}  // namespace troupe
