@@ -1,0 +1,33 @@
+#pragma once
+#include <optional>
+#include <string>
+
+#include "src/metrics/settings.hpp"
+#include "src/metrics/step_metrics.hpp"
+
+namespace troupe {
+
+/// The console's lines in torchtitan's form:
+///   step:  1  loss:  7.2190  grad_norm:  1.5312  memory:  0.05GiB  tps: 1,234  tflops: 0.12  mfu: N/A
+/// memory: the arena's peak of one device, with its share where the device's memory is known; tps: per device, over the steps since
+/// the line before; mfu: N/A where the peak is unknown (a CPU).
+class ConsoleReporter {
+ public:
+  /// `colour`: standard output is a terminal.
+  ConsoleReporter(const MetricsSettings& settings, const DeviceRates& rates, bool colour) : settings_(settings), rates_(rates), colour_(colour && !settings.disable_color_printing) {}
+  /// A line at the first step that it is told of, and whenever log_freq divides the step; else nothing.
+  [[nodiscard]] std::optional<std::string> add(const StepMetrics& metrics);
+
+ private:
+  [[nodiscard]] std::string line(const StepMetrics& metrics, double tps) const;
+  MetricsSettings settings_;
+  DeviceRates rates_;
+  bool colour_, any_ = false;
+  std::uint64_t tokens_ = 0;
+  double seconds_ = 0;
+};
+
+/// 1234567.89 with 2 digits: "1,234,567.89".
+[[nodiscard]] std::string with_thousands(double value, int digits);
+
+}  // namespace troupe

@@ -1,0 +1,44 @@
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "src/base/ids.hpp"
+#include "src/device/verdict.hpp"
+
+namespace troupe {
+
+/// What metric sinks are told about one step of the job. A value.
+struct StepMetrics {
+  Step step;
+  EpochId epoch;
+  VerdictOutcome outcome = VerdictOutcome::commit;
+  double loss = 0;                 ///< mean over the valid tokens of the global batch
+  double grad_norm = 0;            ///< before clipping
+  double learning_rate = 0;        ///< used in this step
+  std::uint64_t step_tokens = 0;   ///< valid tokens of this step, all ranks
+  std::uint64_t total_tokens = 0;  ///< valid tokens since step 1, this step included
+  std::uint32_t ranks = 1;
+  double step_seconds = 0;
+  double wait_batch_seconds = 0;   ///< the longest of a rank
+  std::uint64_t digest = 0;        ///< of the step's token ids
+  std::uint64_t arena_peak_bytes = 0, bytes_gathered = 0, bytes_reduced = 0;
+  std::uint64_t non_finite = 0;    ///< losses and gradients that the verdict counted
+};
+
+/// What turns tokens into FLOP/s.
+struct DeviceRates {
+  double flops_per_token = 0;      ///< of the model, forward and backward
+  double peak_flops = 0;           ///< of one device, per second; 0: unknown, so there is no mfu
+  std::uint64_t memory_bytes = 0;  ///< of one device; 0: unknown
+};
+
+/// Tokens per second and device; 0 when the time is not positive.
+[[nodiscard]] double tokens_per_second(std::uint64_t tokens, double seconds, std::uint32_t ranks) noexcept;
+
+/// The line of metrics.jsonl, without line feed: keys step, loss, grad_norm, lr, tokens (cumulative), tps (per device), step_seconds,
+/// epoch, outcome ("commit", "skip", "void"), digest (16 hexadecimal digits: JSON numbers are doubles to many readers), step_tokens,
+/// tflops, wait_batch_seconds, arena_peak_bytes, bytes_gathered, bytes_reduced, non_finite. Numbers have all digits that a double
+/// needs to read back exactly; non-finite ones are null.
+[[nodiscard]] std::string metrics_line(const StepMetrics& metrics, const DeviceRates& rates);
+
+}  // namespace troupe
