@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -19,7 +20,7 @@ std::string with_thousands(double value, int digits) {
   std::string text = fmt::format("{:.{}f}", value, digits);
   if (!std::isfinite(value)) return text;
   const std::size_t first = text.front() == '-' ? 1 : 0;
-  for (std::size_t at = std::min(text.find('.'), text.size()); at > first + 3; at -= 3) text.insert(at - 3, ",");
+  for (std::size_t at = std::min(text.find('.'), text.size()); at > first + 3; at -= 3) text.insert(at - 3, 1, ',');
   return text;
 }
 
