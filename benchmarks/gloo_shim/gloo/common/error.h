@@ -1,0 +1,1 @@
+#pragma once  // ProcessGroupGloo.hpp includes it and uses nothing of it
