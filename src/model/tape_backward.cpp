@@ -13,7 +13,10 @@ class BackwardEmitter {
 
   int run(int output_gradient) {
     if (unit_.tape.output >= 0) gradient_[static_cast<std::size_t>(unit_.tape.output)] = output_gradient;
-    for (auto step = unit_.tape.steps.rbegin(); step != unit_.tape.steps.rend(); ++step) reverse(*step);
+    for (auto step = unit_.tape.steps.rbegin(); step != unit_.tape.steps.rend(); ++step) {
+      reverse(*step);
+      if (!step->out.empty()) consumed_[step->out[0]] = true;
+    }
     return unit_.tape.has_input ? gradient_[0] : -1;
   }
 
@@ -21,7 +24,6 @@ class BackwardEmitter {
   struct Target { int buffer; bool accumulate; };
 
   void reverse(const TapeStep& step) {
-    if (!step.out.empty()) consumed_[step.out[0]] = true;
     const int dy = step.out.empty() ? -1 : gradient_[step.out[0]];
     switch (step.type) {
       case OperationType::cross_entropy: gradient_[step.in[0]] = value(step.in[0]); return;  // the logits became their gradient
@@ -42,7 +44,7 @@ class BackwardEmitter {
       }
       case OperationType::swiglu: return overwriting(InstructionCode::swiglu_backward, step, {dy, value(step.in[0]), value(step.in[1])});
       case OperationType::add:
-        for (const ValueIndex v : step.in) pass_through(v, dy, step);
+        for (const ValueIndex v : step.in) pass_through(v, dy);
         return;
     }
   }
@@ -81,7 +83,7 @@ class BackwardEmitter {
     own(v);
     out_.emit({.code = InstructionCode::add, .operands = {gradient_[v], addend, gradient_[v]}});
   }
-  void pass_through(ValueIndex v, int dy, const TapeStep&) {
+  void pass_through(ValueIndex v, int dy) {
     if (gradient_[v] < 0) {
       gradient_[v] = dy;
     } else {
