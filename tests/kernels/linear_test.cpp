@@ -1,3 +1,4 @@
+#include "src/device/cpu/matrix_product.hpp"
 #include "tests/kernels/kernel_test.hpp"
 
 namespace troupe {
@@ -65,6 +66,31 @@ TEST_F(Linear, NotANumberInTheOutputDoesNotSurviveAnOverwrite) {
     kernels_.linear_backward_input(stream_, view(dy), view(w), view(dx), false);
     EXPECT_FALSE(dw.isnan().any().item<bool>());
     EXPECT_FALSE(dx.isnan().any().item<bool>());
+  }
+}
+
+TEST_F(Linear, EveryLayoutFactorAndAddendIsRightWithAndWithoutBfloat16Instructions) {
+  cpu::Scratch scratch;
+  for (const auto& [rows, inner, columns] : std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{
+           {1, 1, 1}, {12, 32, 32}, {13, 33, 31}, {37, 64, 70}, {11, 2, 47}, {24, 95, 16}, {50, 130, 129}, {0, 4, 4}, {3, 0, 5}}) {
+    for (const bool left_transposed : {false, true}) {
+      for (const bool right_transposed : {false, true}) {
+        for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+          for (const bool accumulate : {false, true}) {
+            const at::Tensor left = random(left_transposed ? at::IntArrayRef{inner, rows} : at::IntArrayRef{rows, inner}, at::kBFloat16);
+            const at::Tensor right = random(right_transposed ? at::IntArrayRef{columns, inner} : at::IntArrayRef{inner, columns}, at::kBFloat16);
+            const at::Tensor a = left_transposed ? left.t() : left, b = right_transposed ? right.t() : right, before = random({rows, columns}, type);
+            const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble)) * 1.75 + (accumulate ? 1.0 : 0.0) * before.to(at::kDouble);
+            const at::Tensor fast = before.clone(), portable = before.clone();
+            cpu::multiply({view(left), left_transposed}, {view(right), right_transposed}, view(fast), accumulate, 1.75F, scratch);
+            cpu::multiply_by_torch({view(left), left_transposed}, {view(right), right_transposed}, view(portable), accumulate, 1.75F, scratch);
+            const double tolerance = type == at::kFloat ? 1e-6 : 4e-3;
+            EXPECT_LT(relative_error(fast, want), tolerance) << rows << " " << inner << " " << columns << " " << left_transposed << right_transposed;
+            EXPECT_LT(relative_error(portable, want), tolerance) << rows << " " << inner << " " << columns << " " << left_transposed << right_transposed;
+          }
+        }
+      }
+    }
   }
 }
 
