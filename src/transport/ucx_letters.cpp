@@ -21,34 +21,38 @@ void UcxTransport::put(UcxOutgoing* outgoing) {
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   parameters.flags = payload.empty() ? UCP_AM_SEND_FLAG_EAGER : UCP_AM_SEND_FLAG_RNDV;
-  struct Context {
-    UcxTransport* transport;
-    UcxOutgoing* outgoing;
-  };
-  auto* context = new Context{this, outgoing};
-  parameters.user_data = context;
+  parameters.user_data = outgoing;
   parameters.cb.send = [](void* request, ucs_status_t status, void* user_data) {
-    const std::unique_ptr<Context> owned(static_cast<Context*>(user_data));
     ucp_request_free(request);
-    owned->transport->sent(owned->outgoing, status);
+    auto* answered = static_cast<UcxOutgoing*>(user_data);
+    answered->transport->sent(answered, status);
   };
+  outgoing->transport = this;
   ++link.pending;
   outgoing_.insert(outgoing);
   void* request = ucp_am_send_nbx(link.endpoint, frame_message, outgoing->frame.data(), outgoing->frame.size(), payload.data(), payload.size(), &parameters);
-  if (UCS_PTR_IS_PTR(request)) return;
-  delete context;
-  sent(outgoing, UCS_PTR_RAW_STATUS(request));
+  if (!UCS_PTR_IS_PTR(request)) sent(outgoing, UCS_PTR_RAW_STATUS(request));
 }
 
 void UcxTransport::sent(UcxOutgoing* outgoing, ucs_status_t status) {
+  outgoing_.erase(outgoing);
+  if (outgoing->abandoned) {
+    delete outgoing;
+    return;
+  }
   --outgoing->link->pending;
   if (status == UCS_OK) return complete(outgoing, {});
   complete(outgoing, Error{"not delivered to rank " + std::to_string(outgoing->link->peer.rank.value()) + ": " + ucs_status_string(status)});
 }
 
+/// The end of an outgoing letter, for whoever sent it.
 void UcxTransport::complete(UcxOutgoing* raw, const Result<void>& result) {
   const std::unique_ptr<UcxOutgoing> outgoing(raw);
-  outgoing_.erase(raw);
+  tell(*outgoing, result);
+}
+
+void UcxTransport::tell(UcxOutgoing& outgoing_letter, const Result<void>& result) {
+  UcxOutgoing* outgoing = &outgoing_letter;
   in_flight_ -= outgoing->bytes;
   if (outgoing->parcel) {
     if (result.ok()) {
@@ -57,7 +61,27 @@ void UcxTransport::complete(UcxOutgoing* raw, const Result<void>& result) {
     }
     trace("send ", *outgoing->parcel, outgoing->accepted, result.ok() ? "ok" : "failed");
   }
-  if (outgoing->completion) outgoing->completion(result);
+  outgoing->parcel.reset();
+  if (const Completion completion = std::exchange(outgoing->completion, nullptr)) completion(result);
+}
+
+/// UCX does not answer what it holds for this link: its peer is dead, so nothing reads or writes those bytes any more.
+void UcxTransport::abandon(UcxLink& link) {
+  std::vector<UcxOutgoing*> letters;
+  for (auto* outgoing : outgoing_) {
+    if (outgoing->link.get() == &link && !outgoing->abandoned) letters.push_back(outgoing);
+  }
+  for (auto* outgoing : letters) {
+    outgoing->abandoned = true;
+    --link.pending;
+    tell(*outgoing, Error{"not delivered to rank " + std::to_string(link.peer.rank.value()) + ": it was lost"});
+  }
+  for (auto* incoming : incoming_) {
+    if (incoming->link.get() != &link || incoming->abandoned) continue;
+    incoming->abandoned = true;
+    --link.pending;
+    incoming->lease.reset();
+  }
 }
 
 ucs_status_t UcxTransport::frame_arrived(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes, const ucp_am_recv_param_t* parameters) {
@@ -103,7 +127,7 @@ bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, voi
     return false;
   }
   const auto kind = capnp::FlatArrayMessageReader(opened->words).getRoot<schema::Envelope>().getBody().which();
-  auto incoming = std::make_unique<UcxIncoming>(UcxIncoming{link, opened->header, kind, kj::mv(opened->words), descriptor, {}, now});
+  auto incoming = std::make_unique<UcxIncoming>(UcxIncoming{this, link, opened->header, kind, kj::mv(opened->words), descriptor, {}, now, false});
   if (must_queue(*incoming) || !try_receive(incoming)) {
     parked_.push_back(std::move(incoming));
     parked_count_ = parked_.size();
@@ -117,7 +141,7 @@ void UcxTransport::admit_early(const Link& link) {
   mine.assign(std::make_move_iterator(split), std::make_move_iterator(early_.end()));
   early_.erase(split, early_.end());
   for (auto& early : mine) {
-    if (!admit(link, early.frame, early.descriptor, early.bytes) && early.descriptor != nullptr) ucp_am_data_release(worker_.handle(), early.descriptor);
+    if (!admit(link, early.frame, early.descriptor, early.bytes) && early.descriptor != nullptr) ucp_am_data_release(worker_->handle(), early.descriptor);
   }
 }
 
@@ -147,34 +171,30 @@ bool UcxTransport::try_receive(std::unique_ptr<UcxIncoming>& incoming) {
   const std::size_t bytes = incoming->header.payload_bytes;
   if (incoming->lease.bytes().size() < bytes) {
     refused_.add(FrameProblem::payload);
-    ucp_am_data_release(worker_.handle(), incoming->descriptor);
+    ucp_am_data_release(worker_->handle(), incoming->descriptor);
     incoming.reset();
     return true;
   }
-  struct Context {
-    UcxTransport* transport;
-    UcxIncoming* incoming;
-  };
-  auto* context = new Context{this, incoming.release()};
-  UcxIncoming* taken = context->incoming;
+  UcxIncoming* taken = incoming.release();
   ++taken->link->pending;
+  incoming_.insert(taken);
   ucp_request_param_t parameters{};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  parameters.user_data = context;
+  parameters.user_data = taken;
   parameters.cb.recv_am = [](void* request, ucs_status_t status, std::size_t, void* user_data) {
-    const std::unique_ptr<Context> owned(static_cast<Context*>(user_data));
     ucp_request_free(request);
-    owned->transport->received(owned->incoming, status);
+    auto* answered = static_cast<UcxIncoming*>(user_data);
+    answered->transport->received(answered, status);
   };
-  void* request = ucp_am_recv_data_nbx(worker_.handle(), taken->descriptor, taken->lease.bytes().data(), bytes, &parameters);
-  if (UCS_PTR_IS_PTR(request)) return true;
-  delete context;
-  received(taken, UCS_PTR_RAW_STATUS(request));
+  void* request = ucp_am_recv_data_nbx(worker_->handle(), taken->descriptor, taken->lease.bytes().data(), bytes, &parameters);
+  if (!UCS_PTR_IS_PTR(request)) received(taken, UCS_PTR_RAW_STATUS(request));
   return true;
 }
 
 void UcxTransport::received(UcxIncoming* raw, ucs_status_t status) {
   const std::unique_ptr<UcxIncoming> incoming(raw);
+  incoming_.erase(raw);
+  if (incoming->abandoned) return;
   --incoming->link->pending;
   if (status != UCS_OK) return;  // the link breaks, and says so itself; the slot goes home with the lease
   const auto payload = incoming->lease.bytes().first(incoming->header.payload_bytes);
@@ -209,7 +229,7 @@ void UcxTransport::retry_parked() {
 
 void UcxTransport::drop_parked(const UcxLink& link) {
   const auto split = std::stable_partition(parked_.begin(), parked_.end(), [&](const auto& incoming) { return incoming->link.get() != &link; });
-  for (auto at = split; at != parked_.end(); ++at) ucp_am_data_release(worker_.handle(), (*at)->descriptor);
+  for (auto at = split; at != parked_.end(); ++at) ucp_am_data_release(worker_->handle(), (*at)->descriptor);
   parked_.erase(split, parked_.end());
   parked_count_ = parked_.size();
 }

@@ -15,6 +15,9 @@ namespace troupe {
 /// After the peer's goodbye: time for our last frames to get out before the endpoint is closed by force.
 inline constexpr Nanos linger = std::chrono::seconds(1);
 
+/// For UCX to answer the requests of a broken endpoint. It never does while the dead peer's queue in shared memory is full (1.22).
+inline constexpr Nanos answer_limit = std::chrono::milliseconds(300);
+
 /// One peer, from connect() to the end of its endpoint. What is not marked otherwise belongs to the transport's thread.
 struct UcxLink {
   UcxLink(const Session& session, Party self, Party p, FrameCounts& counts) : peer(p), sealer(session, self, p), opener(session, self, p, counts) {}
@@ -37,9 +40,11 @@ struct UcxLink {
   std::optional<std::string> broken;  ///< set by UCX's error callback, handled after progress
   bool peer_parted = false;           ///< its goodbye is here
   std::size_t pending = 0;            ///< requests (sends and receives) that UCX still holds
-  Nanos deadline{0};                  ///< of draining, parting and left
+  Nanos deadline{0};                  ///< of draining, parting and left; when gone: for closing a broken endpoint
   Completion closed;
 };
+
+class UcxTransport;
 
 /// A letter, or a frame without one, on its way out. Lives until UCX's callback.
 struct UcxOutgoing {
@@ -49,10 +54,13 @@ struct UcxOutgoing {
   std::uint64_t bytes = 0;  ///< counted as in flight
   Completion completion;
   Nanos accepted{0};
+  UcxTransport* transport = nullptr;
+  bool abandoned = false;  ///< completed without UCX: only its callback's memory is left
 };
 
 /// A letter whose payload has not arrived yet: parked, or being received.
 struct UcxIncoming {
+  UcxTransport* transport;
   std::shared_ptr<UcxLink> link;
   FrameHeader header;
   LetterKind kind;
@@ -60,6 +68,7 @@ struct UcxIncoming {
   void* descriptor = nullptr;
   Lease lease;
   Nanos arrived{0};
+  bool abandoned = false;
 };
 
 /// A frame of a peer that is not connected yet.

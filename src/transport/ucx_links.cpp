@@ -19,7 +19,7 @@ void UcxTransport::open_endpoint(const Link& link, const std::string& address) {
   parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   parameters.err_handler.cb = &UcxTransport::endpoint_failed;
   parameters.err_handler.arg = link.get();
-  const ucs_status_t status = ucp_ep_create(worker_.handle(), &parameters, &link->endpoint);
+  const ucs_status_t status = ucp_ep_create(worker_->handle(), &parameters, &link->endpoint);
   if (status != UCS_OK) {
     link->endpoint = nullptr;
     link->broken = "no connection: " + std::string(ucs_status_string(status));
@@ -39,11 +39,13 @@ void UcxTransport::refuse_sends(const Link& link, const std::string& why) {
   link->accepts_sends = false;
 }
 
-/// No frame of this link counts any more; UCX is asked to give everything back.
+/// No frame of this link counts any more; UCX is asked to give everything back. A broken endpoint answers its requests by itself, but
+/// not those that are pending when it is closed (1.22, over shared memory): attend() closes it after the last, or after some time.
 void UcxTransport::end_link(const Link& link, const std::string& refusal) {
   refuse_sends(link, refusal);
   link->state = UcxLink::State::gone;
-  close_endpoint(link);
+  link->deadline = clock_.now() + answer_limit;
+  if (!link->broken || link->pending == 0) close_endpoint(link);
   drop_parked(*link);
 }
 
@@ -107,7 +109,12 @@ bool UcxTransport::attend_links() {
 
 void UcxTransport::attend(const Link& link, Nanos now) {
   using State = UcxLink::State;
-  if (link->state == State::gone) return;
+  if (link->state == State::gone) {
+    if (link->pending != 0 && now < link->deadline) return;
+    if (link->pending != 0) abandon(*link);
+    close_endpoint(link);
+    return;
+  }
   if (link->broken) return lose(link, *link->broken);
   if (link->state == State::draining && link->pending == 0) {
     if (link->peer_parted) {

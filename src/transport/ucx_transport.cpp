@@ -13,7 +13,7 @@ constexpr Nanos shut_down_limit = std::chrono::seconds(2);  ///< for UCX to give
 }  // namespace
 
 UcxTransport::UcxTransport(const TransportOptions& options, const Clock& clock, TransportHandlers handlers)
-    : options_(options), clock_(clock), handlers_(std::move(handlers)), worker_(options, &UcxTransport::frame_arrived, this) {
+    : options_(options), clock_(clock), handlers_(std::move(handlers)), worker_(std::make_unique<UcxWorker>(options, &UcxTransport::frame_arrived, this)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -26,8 +26,11 @@ UcxTransport::~UcxTransport() {
       link->refusal = "the transport is shutting down";
     }
   }
-  worker_.signal();
+  worker_->signal();
   thread_.join();
+  worker_.reset();  // may still call back for what was abandoned
+  for (auto* outgoing : outgoing_) delete outgoing;
+  for (auto* incoming : incoming_) delete incoming;
 }
 
 Result<void> UcxTransport::connect(Rank peer, Incarnation incarnation, const std::string& address) {
@@ -105,7 +108,7 @@ void UcxTransport::post(Job job) {
 }
 
 void UcxTransport::post_locked(Job job) {
-  if (jobs_.empty()) worker_.signal();  // under the mutex, so it cannot come before the job
+  if (jobs_.empty()) worker_->signal();  // under the mutex, so it cannot come before the job
   jobs_.push_back(std::move(job));
 }
 
@@ -122,23 +125,24 @@ bool UcxTransport::run_jobs() {
 void UcxTransport::run() {
   for (;;) {
     bool worked = run_jobs();
-    while (worker_.progress()) worked = true;
+    while (worker_->progress()) worked = true;
     if (attend_links()) worked = true;
     if (worked) continue;
     {
       const std::lock_guard lock(mutex_);
       if (stopping_ && jobs_.empty()) break;
     }
-    worker_.wait(wait_limit());
+    worker_->wait(wait_limit());
   }
   shut_down();
 }
 
-/// Until the next deadline of a link.
+/// Until the next deadline of a link. UCX ends a broken endpoint's requests in callbacks that do not wake a sleeper: look often then.
 int UcxTransport::wait_limit() const {
   Nanos next = Nanos::max();
   for (const auto& link : attended_) {
-    if (link->state == UcxLink::State::draining || link->state == UcxLink::State::parting || link->state == UcxLink::State::left) next = std::min(next, link->deadline);
+    if (link->state == UcxLink::State::gone) return 1;
+    if (link->state != UcxLink::State::open) next = std::min(next, link->deadline);
   }
   if (next == Nanos::max()) return -1;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - clock_.now()).count() + 1;
@@ -153,15 +157,14 @@ void UcxTransport::shut_down() {
     finish_close(link, Error{"the link to rank " + std::to_string(link->peer.rank.value()) + " was cut: the transport is shutting down"});
   }
   for (auto& early : early_) {
-    if (early.descriptor != nullptr) ucp_am_data_release(worker_.handle(), early.descriptor);
+    if (early.descriptor != nullptr) ucp_am_data_release(worker_->handle(), early.descriptor);
   }
   early_.clear();
   const Nanos deadline = clock_.now() + shut_down_limit;
   while (!attended_.empty() && clock_.now() < deadline) {
-    const bool worked = worker_.progress();
-    if (!attend_links() && !worked) worker_.wait(10);
+    const bool worked = worker_->progress();
+    if (!attend_links() && !worked) worker_->wait(1);
   }
-  for (auto* outgoing : std::unordered_set<UcxOutgoing*>(std::move(outgoing_))) complete(outgoing, Error{"the transport went away before UCX answered"});
 }
 
 std::unique_ptr<Transport> make_ucx_transport(const TransportOptions& options, const Clock& clock, TransportHandlers handlers) {

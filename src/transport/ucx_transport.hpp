@@ -25,7 +25,7 @@ class UcxTransport final : public Transport {
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
 
-  [[nodiscard]] std::string address() const override { return worker_.address(); }
+  [[nodiscard]] std::string address() const override { return worker_->address(); }
   [[nodiscard]] Result<void> connect(Rank peer, Incarnation incarnation, const std::string& address) override;
   void send(Rank peer, std::shared_ptr<const Parcel> parcel, Completion completion) override;
   void close(Rank peer, CloseMode mode, Nanos limit, Completion completion) override;
@@ -71,6 +71,8 @@ class UcxTransport final : public Transport {
   void retry_parked();
   void drop_parked(const UcxLink& link);
   void complete(UcxOutgoing* outgoing, const Result<void>& result);
+  void tell(UcxOutgoing& outgoing, const Result<void>& result);
+  void abandon(UcxLink& link);
   void trace(const char* what, const Parcel& parcel, Nanos started, std::string_view outcome) const;
 
   const TransportOptions options_;
@@ -87,9 +89,10 @@ class UcxTransport final : public Transport {
   std::map<Rank, Link> known_;                          ///< as links_, as far as the thread has got
   std::vector<Link> attended_;                          ///< links whose endpoint is not closed yet, or with requests pending
   std::unordered_set<UcxOutgoing*> outgoing_;           ///< handed to UCX
+  std::unordered_set<UcxIncoming*> incoming_;           ///< handed to UCX
   std::deque<std::unique_ptr<UcxIncoming>> parked_;     ///< in order of arrival
   std::vector<UcxEarly> early_;
-  UcxWorker worker_;  ///< goes before what its callbacks touch
+  std::unique_ptr<UcxWorker> worker_;  ///< goes before what its callbacks touch
   std::thread thread_;
 };
 

@@ -1,6 +1,8 @@
 #pragma once
 #include <ucp/api/ucp.h>
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 #include "src/transport/transport.hpp"
