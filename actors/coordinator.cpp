@@ -106,7 +106,10 @@ void Coordinator::heartbeat(const Letter<schema::Heartbeat>& letter) {
 
 void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
   const Rank rank{letter.body().getRank()};
-  if (letter.from().rank == launcher_rank) dead_.insert(rank);
+  if (letter.from().rank == launcher_rank) {
+    dead_.insert(rank);
+    if (epoch_ && epoch_->stopped.contains(rank)) return;  // it had stopped as it should
+  }
   raise({letter.body().getCause(), rank, letter.body().getSignal()});
 }
 

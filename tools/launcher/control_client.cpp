@@ -118,29 +118,38 @@ class Client final : public ControlClient {
 
 }  // namespace
 
-Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret, const Hello& hello,
-                                                              std::chrono::milliseconds limit) {
+namespace {
+
+/// One try. The error is worth another try unless `final`.
+Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret, const std::function<Result<Hello>(const Secret&)>& hello,
+                                                Clock::time_point deadline, bool& final) {
+  auto known = secret();
+  if (!known) return known.error();
+  auto said = hello(*known);
+  if (!said) return said.error();
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  auto socket = connect_tcp(host, port, std::clamp(left, retry_pause, answer_limit));
+  if (!socket) return socket.error();
+  Attempt attempt;
+  attempt.socket = std::move(socket.value());
+  auto shaken = shake_hands(attempt, *known, *said, std::min(deadline, Clock::now() + answer_limit));
+  final = attempt.refused;
+  if (!shaken) return shaken.error();
+  return std::unique_ptr<ControlClient>{std::make_unique<Client>(std::move(attempt), *known)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
+                                                              const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit) {
   const auto deadline = Clock::now() + limit;
   while (true) {
-    std::string problem;
-    auto known = secret();
-    if (known) {
-      Attempt attempt;
-      auto socket = connect_tcp(host, port, std::min(answer_limit, limit));
-      if (socket) {
-        attempt.socket = std::move(socket.value());
-        auto shaken = shake_hands(attempt, *known, hello, std::min(deadline, Clock::now() + answer_limit));
-        if (shaken) return std::unique_ptr<ControlClient>{std::make_unique<Client>(std::move(attempt), *known)};
-        problem = shaken.error().message;
-        if (attempt.refused) return Error{fmt::format("rank {} cannot join at {}:{}: {}", hello.first.value(), host, port, problem)};
-      } else {
-        problem = socket.error().message;
-      }
-    } else {
-      problem = known.error().message;
-    }
+    bool final = false;
+    auto client = try_once(host, port, secret, hello, deadline, final);
+    if (client) return client;
+    if (final) return Error{fmt::format("cannot join the coordinator at {}:{}: {}", host, port, client.error().message)};
     if (Clock::now() + retry_pause >= deadline)
-      return Error{fmt::format("rank {} cannot join the coordinator at {}:{} within {:.1f} s: {}", hello.first.value(), host, port, std::chrono::duration<double>(limit).count(), problem)};
+      return Error{fmt::format("cannot join the coordinator at {}:{} within {:.1f} s: {}", host, port, std::chrono::duration<double>(limit).count(), client.error().message)};
     std::this_thread::sleep_for(retry_pause);
   }
 }

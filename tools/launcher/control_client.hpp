@@ -17,10 +17,10 @@ class ControlClient {
     std::function<void(const std::vector<Peer>&)> peers;  ///< all ranks are here
     std::function<void(std::string why)> gone;            ///< the launcher's end closed: it is dead, or it dropped us
   };
-  /// Tries until `limit` is over while nobody listens there or the other side's secret differs (`secret` is asked anew each time);
+  /// Tries until `limit` is over while nobody listens there or the other side's secret differs (`secret`, and then `hello`, are asked anew each time);
   /// a refusal ends it at once, its reason in the error.
-  [[nodiscard]] static Result<std::unique_ptr<ControlClient>> connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret, const Hello& hello,
-                                                                      std::chrono::milliseconds limit);
+  [[nodiscard]] static Result<std::unique_ptr<ControlClient>> connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
+                                                                      const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit);
   virtual ~ControlClient() = default;
   [[nodiscard]] virtual const Welcome& welcome() const noexcept = 0;
   [[nodiscard]] virtual const Secret& secret() const noexcept = 0;

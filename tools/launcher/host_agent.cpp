@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
-#include <sys/pidfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,7 +129,7 @@ std::vector<WorkerEnd> HostAgent::stop(std::chrono::milliseconds patience) {
         ::kill(late.pid, SIGKILL);
       }
     }
-    const Descriptor watched{::pidfd_open(worker.pid, 0)};
+    const Descriptor watched{static_cast<int>(::syscall(SYS_pidfd_open, worker.pid, 0U))};
     pollfd waiting{watched.get(), POLLIN, 0};
     ::poll(&waiting, 1, left > 0 ? static_cast<int>(left) : 1000);
   }

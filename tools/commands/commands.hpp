@@ -1,0 +1,58 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// Exit codes of every command; the text of --help.
+inline constexpr int exit_done = 0, exit_failed = 1, exit_usage = 2;
+inline constexpr const char* exit_codes_help =
+    "Exit codes: 0 done, or stopped on request at a step boundary; 1 the run failed (a rank died, a disk was full at the last save, …); "
+    "2 wrong usage or configuration, nothing was started; 128 + N ended at once by signal N (a second Ctrl-C: 130).";
+
+struct TrainRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;      ///< --section.key value …
+  std::optional<std::uint32_t> processes;  ///< --nproc
+  std::optional<std::uint32_t> ranks_in_process;
+  std::uint16_t port = 0;
+  bool overwrite = false;
+};
+/// Trains: hosts the Coordinator, starts and watches the workers of this host. Returns the exit code.
+[[nodiscard]] int train(const TrainRequest& request);
+
+struct ConfigRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  bool toml = false;  ///< as a file that can be loaded again
+};
+/// Prints the merged configuration.
+[[nodiscard]] int show_config(const ConfigRequest& request);
+
+struct SampleRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::filesystem::path checkpoint;  ///< empty: the newest sealed one of the run
+  std::string prompt;
+  std::uint32_t tokens = 200;
+  std::uint64_t seed = 0;
+  double temperature = 0.8;
+  bool untrained = false;            ///< from the initial weights
+};
+/// Replaces this process by troupe-worker in sample mode; returns only if that fails.
+[[nodiscard]] int sample(const SampleRequest& request);
+
+/// troupe-worker, which stands beside this program (TROUPE_WORKER overrides).
+[[nodiscard]] std::filesystem::path worker_program();
+
+/// `--section.key value` and its other spellings, taken out of the arguments; the rest is what CLI11 reads. A value follows a key
+/// unless it begins with "--", holds "=" already, or is a TOML file.
+struct SplitArguments {
+  std::vector<std::string> rest, overrides;
+};
+[[nodiscard]] SplitArguments split_overrides(const std::vector<std::string>& arguments);
+
+}  // namespace troupe

@@ -1,0 +1,153 @@
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "src/base/log.hpp"
+#include "src/config/job_config.hpp"
+#include "tools/commands/commands.hpp"
+#include "tools/launcher/host_agent.hpp"
+#include "tools/launcher/job_host.hpp"
+#include "tools/launcher/job_setup.hpp"
+#include "tools/launcher/signals.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::chrono::seconds grace{15};  ///< for workers to end by themselves once the job is over
+
+int refuse(const Error& error) {
+  std::fprintf(stderr, "troupe train: %s\n", error.message.c_str());
+  return exit_usage;
+}
+
+/// From first to last worker of one run on this host.
+class Launch {
+ public:
+  Launch(const TrainRequest& request, const JobConfig& config, RunFolder& folder, Log& log, const SignalQueue& signals)
+      : request_(request), config_(config), folder_(folder), log_(log), signals_(signals) {}
+
+  int run(std::uint32_t world_size) {
+    const Secret secret = Secret::random();
+    auto record = open_record(config_, folder_, world_size, log_);
+    JobHostOptions options;
+    options.world_size = world_size;
+    options.job = new_job_name();
+    options.secret = secret;
+    options.port = request_.port;
+    options.config = config_.to_toml();
+    options.run_folder = std::filesystem::absolute(folder_.path());
+    options.coordinator = coordinator_options(config_, folder_, world_size, log_);
+    auto host = JobHost::start(std::move(options), *record, log_);
+    if (!host) return refuse(host.error());
+    host_ = host->get();
+    const std::string address = fmt::format("127.0.0.1:{}", host_->port());
+    if (auto written = folder_.write_control(address, secret.hex()); !written) return refuse(written.error());
+    if (auto started = start_workers(world_size, address, secret); !started) return refuse(started.error());
+    const auto end = watch();
+    return end ? finish(*end) : exit_code_;
+  }
+
+ private:
+  Result<void> start_workers(std::uint32_t world_size, const std::string& address, const Secret& secret) {
+    const std::uint32_t each = request_.ranks_in_process.value_or(1);
+    for (std::uint32_t first = 0; first < world_size; first += each) {
+      WorkerCommand command{.executable = worker_program(), .arguments = {}, .environment = {}, .log = folder_.log_of(first), .first = Rank{first}, .ranks = each};
+      if (each > 1) command.arguments = {"--ranks-in-process", std::to_string(each)};
+      command.environment = {{"TROUPE_COORDINATOR", address},          {"TROUPE_RANK", std::to_string(first)},     {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
+                             {"TROUPE_SECRET", secret.hex()},          {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}, {"LOCAL_RANK", std::to_string(first)},
+                             {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
+      if (auto started = agent_.start(command); !started) return started;
+    }
+    log_.info(fmt::format("started {} worker process{} for {} rank{}; logs in {}", agent_.running(), agent_.running() == 1 ? "" : "es", world_size, world_size == 1 ? "" : "s",
+                          (folder_.path() / "logs").string()));
+    return {};
+  }
+
+  /// Until the job has ended (its end), or is to end at once (nothing; exit_code_).
+  std::optional<JobEnd> watch() {
+    while (true) {
+      std::array<pollfd, 2> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}};
+      ::poll(waiting.data(), waiting.size(), -1);
+      while (const auto signal = signals_.next()) {
+        if (*signal == SIGCHLD) look_at_workers();
+        else if (!stop(*signal)) return std::nullopt;
+      }
+      if (auto end = host_->end()) return end;
+    }
+  }
+
+  void look_at_workers() {
+    for (WorkerEnd& end : agent_.reap()) {
+      for (std::uint32_t i = 0; i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal);
+      ends_.push_back(std::move(end));
+    }
+  }
+
+  /// False: at once.
+  bool stop(int signal) {
+    const bool again = asked_to_stop_ && signal != SIGUSR1;
+    if (again) {
+      log_.warning(fmt::format("{} again: stopping at once", ::strsignal(signal)));
+      agent_.stop(std::chrono::milliseconds{0});
+      exit_code_ = 128 + signal;
+      return false;
+    }
+    asked_to_stop_ = true;
+    host_->request_stop(fmt::format("{} received", signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1"));
+    return true;
+  }
+
+  int finish(const JobEnd& end) {
+    for (WorkerEnd& worker : agent_.stop(end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2)) ends_.push_back(std::move(worker));
+    const int code = report_end(end, config_, folder_, log_);
+    bool died = false;
+    for (const WorkerEnd& worker : ends_) {
+      const bool at_fault = end.rank && worker.first <= *end.rank && end.rank->value() < worker.first.value() + worker.ranks;
+      const bool own_death = worker.signal != 0 && !worker.on_our_demand;
+      if (worker.clean() || (!at_fault && !own_death && !end.ok)) continue;
+      died = true;
+      log_.error(fmt::format("{}; its log {} ends with:\n{}", worker.describe(), worker.log.string(), tail_of(worker.log, 8)));
+    }
+    if (end.rank && !died && !end.ok && *end.rank != launcher_rank) log_.error(fmt::format("log of rank {}: {}", end.rank->value(), folder_.log_of(end.rank->value()).string()));
+    return died ? exit_failed : code;
+  }
+
+  const TrainRequest& request_;
+  const JobConfig& config_;
+  RunFolder& folder_;
+  Log& log_;
+  const SignalQueue& signals_;
+  JobHost* host_ = nullptr;
+  HostAgent agent_;
+  std::vector<WorkerEnd> ends_;
+  bool asked_to_stop_ = false;
+  int exit_code_ = exit_failed;
+};
+
+}  // namespace
+
+int train(const TrainRequest& request) {
+  const SignalQueue signals{SIGINT, SIGTERM, SIGUSR1, SIGCHLD};
+  std::signal(SIGPIPE, SIG_IGN);
+  const auto config = JobConfig::load(request.config, request.overrides);
+  if (!config) return refuse(config.error());
+  const std::uint32_t world_size = request.processes.value_or(request.ranks_in_process.value_or(1));
+  if (auto fits = check_world(*config, world_size); !fits) return refuse(fits.error());
+  auto folder = open_run_folder(*config, request.overwrite);
+  if (!folder) return refuse(folder.error());
+  const auto log = make_log(LogOptions{.who = "launcher", .file = (folder->path() / "logs" / "launcher.log").string(), .console = true, .colour = ::isatty(STDOUT_FILENO) == 1});
+  for (const std::string& note : config->notes) log->warning(note);
+  try {
+    return Launch(request, *config, *folder, *log, signals).run(world_size);
+  } catch (const std::exception& problem) {
+    log->error(problem.what());
+    return exit_failed;
+  }
+}
+
+}  // namespace troupe

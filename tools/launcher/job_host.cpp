@@ -1,0 +1,164 @@
+#include "tools/launcher/job_host.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/send.hpp>
+#include <fmt/format.h>
+
+#include <mutex>
+
+#include "src/runtime/actor_system.hpp"
+#include "src/runtime/directory.hpp"
+#include "tools/launcher/control_server.hpp"
+#include "tools/launcher/letter_link.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr ActorAddress process_address{launcher_rank, ActorKind::none};
+
+/// Passes on what the Coordinator says, and keeps how it ended for the main thread.
+class EndKeeper final : public JobEvents {
+ public:
+  explicit EndKeeper(JobEvents& next) : next_(next) {}
+  void joined(const JoinedRank& rank, std::uint32_t so_far) override { next_.joined(rank, so_far); }
+  void epoch_begun(const BeginEpoch& epoch) override { next_.epoch_begun(epoch); }
+  void epoch_ready(EpochId epoch, std::uint64_t arena_bytes) override { next_.epoch_ready(epoch, arena_bytes); }
+  void step(const StepRecord& record) override { next_.step(record); }
+  void checkpoint(Step step, const std::string& problem) override { next_.checkpoint(step, problem); }
+  void stop_requested(const std::string& reason, Step at) override { next_.stop_requested(reason, at); }
+  void fault(const std::string& cause, Rank rank, bool first) override { next_.fault(cause, rank, first); }
+  void finished(const JobEnd& end) override {
+    next_.finished(end);
+    {
+      const std::lock_guard lock(mutex_);
+      end_ = end;
+    }
+    bell_.ring();
+  }
+  [[nodiscard]] std::optional<JobEnd> end() const {
+    const std::lock_guard lock(mutex_);
+    return end_;
+  }
+  [[nodiscard]] const Bell& bell() const noexcept { return bell_; }
+
+ private:
+  JobEvents& next_;
+  mutable std::mutex mutex_;
+  std::optional<JobEnd> end_;
+  Bell bell_;
+};
+
+class Host final : public JobHost {
+ public:
+  Host(JobHostOptions options, JobEvents& events, Log& log)
+      : options_(std::move(options)), log_(log), keeper_(events), clock_(make_system_clock()), runtime_{*clock_, log, directory_, nullptr},
+        storage_(make_thread_lane(LaneKind::storage, launcher_rank, *clock_, nullptr)), system_(std::make_unique<ActorSystem>()) {
+    options_.coordinator.epoch.world_size = options_.world_size;
+    options_.coordinator.epoch.job = options_.job;
+    options_.coordinator.storage = storage_.get();
+    TransportOptions transport;
+    transport.session = session_of(options_.secret);
+    transport.self = {launcher_rank, Incarnation{0}};
+    transport.devices = options_.network_devices;
+    link_ = std::make_unique<LetterLink>(directory_, *clock_, log, transport, [this](Rank peer, const std::string& cause) { log_.debug(fmt::format("letters to rank {}: {}", peer.value(), cause)); });
+    directory_.set_remote(link_.get());
+  }
+
+  ~Host() override {
+    server_.reset();
+    link_->close(std::chrono::seconds{2});
+    link_->deafen();
+    if (coordinator_) caf::anon_send_exit(coordinator_, caf::exit_reason::user_shutdown);
+    coordinator_ = nullptr;
+    directory_.clear();
+    (void)storage_->drain(std::chrono::seconds{5});
+    system_.reset();  // waits for the actor
+    storage_.reset();
+    link_.reset();
+    clock_.reset();  // the actor's last timer must not outlive the runtime that it posts to
+  }
+
+  Result<void> listen() {
+    ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size};
+    ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); }, [](const std::vector<Peer>&) {}};
+    auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
+    if (!started) return started.error();
+    coordinator_ = system_->caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
+    directory_.add(coordinator_address, coordinator_);
+    server_ = std::move(started.value());
+    return {};
+  }
+
+  [[nodiscard]] std::uint16_t port() const noexcept override { return server_->port(); }
+  [[nodiscard]] std::optional<JobEnd> end() const override { return keeper_.end(); }
+  [[nodiscard]] const Bell& bell() const noexcept override { return keeper_.bell(); }
+
+  void request_stop(const std::string& reason) override {
+    send<schema::StopRequested>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [&](auto body) { body.setReason(reason); });
+  }
+  void report_death(Rank rank, const std::string& cause, int signal) override {
+    send<schema::FaultReport>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [&](schema::FaultReport::Builder body) {
+      body.setRank(rank.value());
+      body.setCause(cause);
+      body.setSignal(signal);
+    });
+  }
+
+ private:
+  /// On the control server's thread. Whoever knows the secret but does not fit ends the job: it would never be complete.
+  Result<Welcome> admit(const Hello& hello) {
+    const auto refuse = [&](std::string problem) {
+      report_death(hello.first, problem, 0);
+      return Error{std::move(problem)};
+    };
+    if (hello.world_size != options_.world_size)
+      return refuse(fmt::format("rank {} (pid {} on {}) was started for a world of {} ranks, this job has {}: give all workers the same world size", hello.first.value(), hello.pid, hello.host,
+                                hello.world_size, options_.world_size));
+    if (hello.ranks == 0 || hello.first.value() >= options_.world_size || hello.ranks > options_.world_size - hello.first.value())
+      return refuse(fmt::format("rank {} (pid {} on {}) joined a job of {} ranks; ranks count from 0", hello.first.value() + hello.ranks - 1, hello.pid, hello.host, options_.world_size));
+    for (std::uint32_t i = 0; i < hello.ranks; ++i) {
+      const Rank rank{hello.first.value() + i};
+      const auto [earlier, fresh] = pids_.emplace(rank, hello.pid);
+      if (!fresh)
+        return refuse(fmt::format("rank {} joined twice: first pid {}, then pid {} on {}; give each worker its own TROUPE_RANK (or RANK)", rank.value(), earlier->second, hello.pid, hello.host));
+    }
+    if (auto linked = link_->connect(hello.first, hello.ranks, Incarnation{0}, hello.address); !linked) return refuse(linked.error().message);
+    Welcome welcome;
+    welcome.config = options_.config;
+    welcome.job = options_.job;
+    welcome.run_folder = options_.run_folder.string();
+    welcome.address = link_->address();
+    return welcome;
+  }
+
+  void gone(Rank first, std::uint32_t ranks) {
+    if (!options_.watches_connections) return;
+    for (std::uint32_t i = 0; i < ranks; ++i) {
+      const Rank rank{first.value() + i};
+      report_death(rank, fmt::format("the process of rank {} has ended (its control connection closed)", rank.value()), 0);
+    }
+  }
+
+  JobHostOptions options_;
+  Log& log_;
+  EndKeeper keeper_;
+  Directory directory_;
+  std::unique_ptr<Clock> clock_;
+  Runtime runtime_;
+  std::unique_ptr<Lane> storage_;
+  std::unique_ptr<ActorSystem> system_;
+  std::unique_ptr<LetterLink> link_;
+  caf::actor coordinator_;
+  std::map<Rank, std::uint32_t> pids_;
+  std::unique_ptr<ControlServer> server_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<JobHost>> JobHost::start(JobHostOptions options, JobEvents& events, Log& log) {
+  auto host = std::make_unique<Host>(std::move(options), events, log);
+  if (auto listening = host->listen(); !listening) return listening.error();
+  return std::unique_ptr<JobHost>{std::move(host)};
+}
+
+}  // namespace troupe

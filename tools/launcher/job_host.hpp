@@ -1,0 +1,48 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "actors/coordinator.hpp"
+#include "actors/job_events.hpp"
+#include "src/base/log.hpp"
+#include "src/base/result.hpp"
+#include "tools/launcher/secret.hpp"
+#include "tools/launcher/socket.hpp"
+
+namespace troupe {
+
+struct JobHostOptions {
+  std::uint32_t world_size = 1;
+  std::string job;                 ///< unique for each run
+  Secret secret;
+  std::string listen_on = "127.0.0.1";
+  std::uint16_t port = 0;          ///< 0: any free one
+  std::string config;              ///< merged, as TOML; what workers are told
+  std::filesystem::path run_folder;
+  std::string network_devices = "lo";  ///< of the transport
+  bool watches_connections = false;    ///< no host agent sees workers die: the end of a rank's control connection is its death
+  CoordinatorOptions coordinator;  ///< its world size, job and storage lane are filled in here
+};
+
+/// Hosts the Coordinator in this process: the launcher's, or rank 0's where there is none. Owns its actor system, letters and the
+/// control connections. Made, asked and destroyed on the main thread.
+class JobHost {
+ public:
+  /// Listens before it returns; a port in use is an error. `events` and `log` outlive the host.
+  [[nodiscard]] static Result<std::unique_ptr<JobHost>> start(JobHostOptions options, JobEvents& events, Log& log);
+  virtual ~JobHost() = default;
+  [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
+  /// All ranks stop at the next step boundary.
+  virtual void request_stop(const std::string& reason) = 0;
+  /// A rank's process has ended. Ignored once the rank has stopped as it should.
+  virtual void report_death(Rank rank, const std::string& cause, int signal) = 0;
+  /// How the job ended; empty while it lives. `bell` rings when it changes.
+  [[nodiscard]] virtual std::optional<JobEnd> end() const = 0;
+  [[nodiscard]] virtual const Bell& bell() const noexcept = 0;
+};
+
+}  // namespace troupe

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "actors/coordinator.hpp"
+#include "src/base/log.hpp"
+#include "src/base/result.hpp"
+#include "src/config/job_config.hpp"
+#include "tools/launcher/job_record.hpp"
+#include "tools/launcher/run_folder.hpp"
+
+namespace troupe {
+
+/// Does this configuration make a job of `world_size` ranks? The error names keys and numbers.
+[[nodiscard]] Result<void> check_world(const JobConfig& config, std::uint32_t world_size);
+
+/// Locks and prepares RUN: decides between resume, fresh start and refusal, and writes config.toml.
+[[nodiscard]] Result<RunFolder> open_run_folder(const JobConfig& config, bool overwrite);
+
+/// What the Coordinator needs of the configuration: steps, schedule, checkpoints, time limits.
+[[nodiscard]] CoordinatorOptions coordinator_options(const JobConfig& config, const RunFolder& folder, std::uint32_t world_size, Log& log);
+
+/// Journal, metrics.jsonl and console of a job. Owned by whoever hosts the Coordinator.
+[[nodiscard]] std::unique_ptr<JobRecord> open_record(const JobConfig& config, const RunFolder& folder, std::uint32_t world_size, Log& log);
+
+/// A name that no other run has.
+[[nodiscard]] std::string new_job_name();
+
+/// The end of a job as its last lines and exit code: 0 done or stopped on request, 1 a fault.
+[[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, Log& log);
+
+}  // namespace troupe

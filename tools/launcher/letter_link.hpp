@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "src/base/log.hpp"
+#include "src/base/result.hpp"
+#include "src/runtime/directory.hpp"
+#include "src/transport/transport.hpp"
+#include "tools/launcher/control_protocol.hpp"
+
+namespace troupe {
+
+/// Joins a process's Directory to the transport: letters for ranks of other processes go out, what arrives goes to its actor.
+/// Knows which process hosts which rank. Any thread.
+class LetterLink final : public RemoteSender {
+ public:
+  /// `lost`: a peer's process died or its link broke; called on the transport's thread. Starts the transport; throws if it cannot.
+  LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank peer, const std::string& cause)> lost);
+  ~LetterLink() override;
+  LetterLink(const LetterLink&) = delete;
+  LetterLink& operator=(const LetterLink&) = delete;
+
+  [[nodiscard]] std::vector<std::byte> address() const;
+  /// The process of ranks first … first + ranks − 1.
+  [[nodiscard]] Result<void> connect(Rank first, std::uint32_t ranks, Incarnation incarnation, const std::vector<std::byte>& address);
+  /// Processes to connect to when the first letter for them comes.
+  void know(const std::vector<Peer>& peers, Incarnation incarnation);
+  void send(std::shared_ptr<const Parcel> parcel) override;
+  /// Ends the link to every peer, what was sent before arrives first, at most `limit` for all. Blocks; from main() at the end.
+  void close(Nanos limit);
+  /// What arrives from now on is dropped; call before the actors go.
+  void deafen();
+
+ private:
+  [[nodiscard]] Rank process_of(Rank rank);
+
+  Directory& directory_;
+  const Clock& clock_;
+  Log& log_;
+  std::mutex mutex_;
+  std::map<Rank, Rank> processes_;  ///< rank → first rank of its process, connected
+  std::map<Rank, Peer> known_;      ///< by rank, not connected yet
+  std::vector<Rank> peers_;
+  bool deaf_ = false;
+  std::unique_ptr<Transport> transport_;
+};
+
+/// The session that the job's secret gives, which is new for each run: all processes of the job compute the same.
+[[nodiscard]] Session session_of(const Secret& secret);
+
+}  // namespace troupe

@@ -1,0 +1,69 @@
+// troupe: the launcher and its tools. Links no LibTorch.
+#include <CLI/CLI.hpp>
+
+#include "tools/commands/commands.hpp"
+
+namespace {
+
+const char* const overrides_help =
+    "\nAny key of the configuration may follow, and wins over the file: --training.steps 100, --training.steps=100, --checkpoint.enable, "
+    "--checkpoint.no_enable, --model.converters=float8. `troupe config CONFIG.toml` lists all keys.\n";
+
+void add_train(CLI::App& app, troupe::TrainRequest& request) {
+  auto* command = app.add_subcommand("train", "Train the model that CONFIG describes, from the start or from the newest sealed checkpoint of its folder.");
+  command->add_option("CONFIG", request.config, "configuration, TOML")->required();
+  auto* processes = command->add_option("--nproc", request.processes, "worker processes on this host, one a rank (default 1)")->check(CLI::Range(1U, 65536U));
+  command->add_option("--ranks-in-process", request.ranks_in_process, "this many ranks as threads of one worker process; the same results")->check(CLI::Range(1U, 65536U))->excludes(processes);
+  command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
+  command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew");
+  command->footer(std::string(overrides_help) +
+                  "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, checkpoint/step-N. A folder with a sealed "
+                  "checkpoint is resumed, one of a live run is refused, any other that is not empty needs --overwrite.\n"
+                  "\nCtrl-C, SIGTERM or SIGUSR1, to the launcher or to any worker, stops all ranks at the next step boundary with a checkpoint; a second Ctrl-C at once.\n\n" +
+                  troupe::exit_codes_help);
+}
+
+void add_config(CLI::App& app, troupe::ConfigRequest& request) {
+  auto* command = app.add_subcommand("config", "Print the merged configuration: each key with its value, where that came from, and what changing it takes.");
+  command->add_option("CONFIG", request.config, "configuration, TOML; without it the defaults");
+  command->add_flag("--toml", request.toml, "as TOML that can be loaded again");
+  command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
+}
+
+void add_sample(CLI::App& app, troupe::SampleRequest& request) {
+  auto* command = app.add_subcommand("sample", "Print text that the model continues a prompt with.");
+  command->add_option("CONFIG", request.config, "configuration of the run, TOML")->required();
+  command->add_option("--checkpoint", request.checkpoint, "folder of a sealed checkpoint; default: the newest of the run");
+  command->add_flag("--untrained", request.untrained, "from the initial weights instead");
+  command->add_option("--prompt", request.prompt, "text to continue");
+  command->add_option("--tokens", request.tokens, "how many tokens to add")->capture_default_str();
+  command->add_option("--temperature", request.temperature, "of the sampling; 0: always the most likely token")->capture_default_str();
+  command->add_option("--seed", request.seed, "of the sampling")->capture_default_str();
+  command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Troupe trains large language models with an actor-model asynchronous runtime.", "troupe"};
+  app.set_version_flag("--version", "troupe " TROUPE_VERSION);
+  app.require_subcommand(1);
+  app.footer(std::string("\n`troupe COMMAND --help` describes a command.\n\n") + troupe::exit_codes_help);
+  troupe::TrainRequest train;
+  troupe::ConfigRequest config;
+  troupe::SampleRequest sample;
+  add_train(app, train);
+  add_config(app, config);
+  add_sample(app, sample);
+  auto split = troupe::split_overrides({argv + 1, argv + argc});
+  train.overrides = config.overrides = sample.overrides = split.overrides;
+  try {
+    std::reverse(split.rest.begin(), split.rest.end());  // CLI11 takes them last first
+    app.parse(split.rest);
+  } catch (const CLI::ParseError& problem) {
+    return app.exit(problem) == 0 ? troupe::exit_done : troupe::exit_usage;
+  }
+  if (app.got_subcommand("train")) return troupe::train(train);
+  if (app.got_subcommand("config")) return troupe::show_config(config);
+  return troupe::sample(sample);
+}
