@@ -14,6 +14,7 @@ class Metrics final : public Actor<Metrics> {
  public:
   Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground);
   caf::behavior make_behavior() override;
+  void on_exit() override { ground_.reset(); }
 
  private:
   void metric_batch(const Letter<schema::MetricBatch>& letter);

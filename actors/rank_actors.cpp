@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <caf/actor_system.hpp>
+#include <caf/scoped_actor.hpp>
 #include <caf/send.hpp>
 #include <stdexcept>
 
@@ -124,6 +125,16 @@ void RankActors::quit() {
     if (state_->parts().directory->find(state_->address(kinds[i])) == state_->actors[i]) state_->parts().directory->remove(state_->address(kinds[i]));
     caf::anon_send_exit(state_->actors[i], caf::exit_reason::user_shutdown);
     state_->actors[i] = nullptr;
+  }
+}
+
+void RankActors::quit_and_join() {
+  if (!state_) return;
+  const auto actors = state_->actors;
+  quit();
+  caf::scoped_actor self(*state_->parts().system);
+  for (const caf::actor& actor : actors) {
+    if (actor) self->wait_for(actor);
   }
 }
 

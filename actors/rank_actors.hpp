@@ -83,6 +83,9 @@ class RankActors {
   void halt(const std::string& cause);
   /// Out of the Directory, and an exit message to each. Idempotent.
   void quit();
+  /// quit(), then blocks until the five are gone: what they stood on is then held by this object alone. Not from an actor's handler,
+  /// and not under the test scheduler.
+  void quit_and_join();
 
   [[nodiscard]] Lane& lane(LaneKind kind) const;
   /// All lanes idle within `limit`? Blocks; not from an actor but at a process's end.

@@ -19,6 +19,11 @@ namespace troupe {
 template <class Derived>
 class StepActor : public Actor<Derived> {
  public:
+  /// What this actor stands on goes with it, not with the last handle to it.
+  void on_exit() override {
+    held_.close();
+    ground_.reset();
+  }
   /// After each letter: answers Stopped once the epoch's end was asked for and this actor is quiet.
   void settle() {
     if (ending_ == Ending::no || stopped_told_ || slots_.in_use() > 0 || held_.size() > 0) return;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
+#include <optional>
 #include <string>
 
 #include "src/runtime/describe.hpp"
@@ -172,27 +172,32 @@ class Compilation {
     }
   }
 
-  /// Takes from the lanes, each in its own order, what can be issued after what was taken before: compute first, so that it queues
-  /// behind running work, then communication. Stuck: no total order exists for these slots.
+  using Free = std::array<std::uint32_t, edge_count>;
+  using Heads = std::array<std::size_t, lane_count>;
+
+  /// Takes from the lanes, each in its own order, what can be issued after what was taken before: first a prefetch into a slot that nobody
+  /// used yet, which waits for nothing; then compute, which queues behind running work; then communication, which waits for a slot or a
+  /// peer. Stuck: no total order exists for these slots.
   Result<Plan> merge() {
     Plan plan;
     plan.kind = kind_;
     std::vector<std::uint32_t> place(drafts_.size(), unplaced);
-    std::array<std::uint32_t, edge_count> free{};
+    Free free{};
     for (std::size_t edge = 0; edge < edge_count; ++edge) free[edge] = slots_.of(static_cast<EdgeKind>(edge));
-    std::array<std::size_t, lane_count> next{};
+    Free fresh = free;
+    Heads next{};
     while (plan.operations.size() < drafts_.size()) {
-      const Draft* chosen = nullptr;
-      for (const LaneKind lane : lanes_by_priority) {
-        const auto& queue = lanes_[static_cast<std::size_t>(lane)];
-        std::size_t& at = next[static_cast<std::size_t>(lane)];
-        if (at == queue.size() || !can_place(drafts_[queue[at]], place, free)) continue;
-        place[queue[at]] = static_cast<std::uint32_t>(plan.operations.size());
-        chosen = &drafts_[queue[at++]];
-        break;
+      const std::optional<LaneKind> lane = choose(next, place, free, fresh);
+      if (!lane) return stuck(next, place, free);
+      const Index index = head(*lane, next).value();
+      const Draft* const chosen = &drafts_[index];
+      ++next[static_cast<std::size_t>(*lane)];
+      place[index] = static_cast<std::uint32_t>(plan.operations.size());
+      if (chosen->operation.takes) {
+        const auto edge = static_cast<std::size_t>(*chosen->operation.takes);
+        --free[edge];
+        if (fresh[edge] > 0) --fresh[edge];
       }
-      if (!chosen) return stuck(next, place, free);
-      if (chosen->operation.takes) --free[static_cast<std::size_t>(*chosen->operation.takes)];
       for (const Index producer : chosen->last_reads) ++free[static_cast<std::size_t>(*drafts_[producer].operation.takes)];
       plan.operations.push_back(placed(*chosen, place));
     }
@@ -200,8 +205,23 @@ class Compilation {
   }
 
   static constexpr std::uint32_t unplaced = 0xffffffffU;
-  using Free = std::array<std::uint32_t, edge_count>;
 
+  [[nodiscard]] std::optional<Index> head(LaneKind lane, const Heads& next) const {
+    const auto& queue = lanes_[static_cast<std::size_t>(lane)];
+    const std::size_t at = next[static_cast<std::size_t>(lane)];
+    return at < queue.size() ? std::optional(queue[at]) : std::nullopt;
+  }
+  [[nodiscard]] std::optional<LaneKind> choose(const Heads& next, const std::vector<std::uint32_t>& place, const Free& free, const Free& fresh) const {
+    const auto placeable = [&](LaneKind lane) { return head(lane, next) && can_place(drafts_[*head(lane, next)], place, free); };
+    if (placeable(LaneKind::comm)) {
+      const auto& takes = drafts_[*head(LaneKind::comm, next)].operation.takes;
+      if (takes && fresh[static_cast<std::size_t>(*takes)] > 0) return LaneKind::comm;
+    }
+    for (const LaneKind lane : lanes_by_priority) {
+      if (placeable(lane)) return lane;
+    }
+    return std::nullopt;
+  }
   static bool can_place(const Draft& draft, const std::vector<std::uint32_t>& place, const Free& free) {
     if (draft.operation.takes && free[static_cast<std::size_t>(*draft.operation.takes)] == 0) return false;
     return std::all_of(draft.after.begin(), draft.after.end(), [&](Index i) { return place[i] != unplaced; });
@@ -215,7 +235,7 @@ class Compilation {
     return operation;
   }
 
-  Error stuck(const std::array<std::size_t, lane_count>& next, const std::vector<std::uint32_t>& place, const Free& free) const {
+  Error stuck(const Heads& next, const std::vector<std::uint32_t>& place, const Free& free) const {
     for (std::size_t lane = 0; lane < lane_count; ++lane) {
       if (next[lane] == lanes_[lane].size()) continue;
       const Draft& draft = drafts_[lanes_[lane][next[lane]]];

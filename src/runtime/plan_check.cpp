@@ -12,7 +12,6 @@ namespace {
 constexpr std::size_t steps_to_run = 2;
 constexpr std::array<EdgeKind, edge_count> edges{EdgeKind::batches, EdgeKind::weights, EdgeKind::gradients, EdgeKind::snapshots};
 
-bool on_host(LaneKind lane) { return lane == LaneKind::disk || lane == LaneKind::storage; }
 std::string rank_name(std::size_t rank) { return "rank " + std::to_string(rank); }
 
 /// One rank: which operations of the two steps were issued and done. Index: step × operations + position.
@@ -20,6 +19,12 @@ class RankRun {
  public:
   RankRun(const Plan& plan, const SlotCounts& slots) : plan_(plan), total_(steps_to_run * plan.operations.size()), issued_(total_), completed_(total_) {
     for (const EdgeKind edge : edges) free_[static_cast<std::size_t>(edge)] = slots.of(edge);
+    for (const PlannedOperation& planned : plan.operations) {
+      previous_.emplace_back();
+      for (const Fact& fact : planned.after_previous) {
+        if (const auto found = plan.find(fact)) previous_.back().push_back(*found);
+      }
+    }
   }
 
   [[nodiscard]] bool finished() const { return done_count_ == total_; }
@@ -30,9 +35,11 @@ class RankRun {
     bool any = false;
     for (bool again = true; again;) {
       again = false;
-      if (const auto next = next_of_device(); next && why_blocked(*next).empty()) again = put(*next);
-      for (const LaneKind lane : {LaneKind::disk, LaneKind::storage}) {
-        if (const auto next = next_of_lane(lane); next && why_blocked(*next).empty()) again = put(*next) || again;
+      for (const Issuer issuer : {device, disk, storage}) {
+        const auto next = next_of(issuer);
+        if (!next || blocked(*next)) continue;
+        put(*next);
+        again = true;
       }
       any = any || again;
     }
@@ -70,63 +77,62 @@ class RankRun {
     std::string text;             ///< "gather L2 of step 1 waits for a free slot of weights"
     std::optional<EdgeKind> edge;
   };
-  /// The operation that would wait for ever.
+  /// The operations that would wait for ever: a collective that has begun first, then the first that cannot be issued.
   [[nodiscard]] Stuck stuck() const {
-    if (const auto next = next_of_device()) return describe_blocked(*next);
-    for (const LaneKind lane : {LaneKind::disk, LaneKind::storage}) {
-      if (const auto next = next_of_lane(lane)) return describe_blocked(*next);
-    }
+    Stuck result;
     for (const auto& lane : lanes_) {
-      if (!lane.empty()) return {name_in_step(lane.front()) + " waits for the other ranks", std::nullopt};
+      if (lane.empty()) continue;
+      result.text = name_in_step(lane.front()) + " waits for the other ranks on " + name_of(operation(lane.front()).communicator);
     }
-    return {"done", std::nullopt};
+    for (const Issuer issuer : {device, disk, storage}) {
+      const auto next = next_of(issuer);
+      if (!next) continue;
+      const Stuck blocked = describe_blocked(*next);
+      return {result.text.empty() ? blocked.text : result.text + ", " + blocked.text, blocked.edge};
+    }
+    if (result.text.empty()) result.text = "done";
+    return result;
   }
 
  private:
-  [[nodiscard]] std::optional<std::size_t> next_where(auto&& takes_part) const {
-    for (std::size_t i = 0; i < total_; ++i) {
-      if (!issued_[i] && takes_part(operation(i).lane)) return i;
-    }
-    return std::nullopt;
-  }
-  [[nodiscard]] std::optional<std::size_t> next_of_device() const {
-    return next_where([](LaneKind lane) { return !on_host(lane); });
-  }
-  [[nodiscard]] std::optional<std::size_t> next_of_lane(LaneKind lane) const {
-    return next_where([lane](LaneKind other) { return lane == other; });
+  /// Three issuers: the device's, the disk's, the storage's. Each has a place in the two steps' operations that only moves on.
+  enum Issuer : std::size_t { device, disk, storage, issuer_count };
+  static Issuer issuer_of(LaneKind lane) { return lane == LaneKind::disk ? disk : lane == LaneKind::storage ? storage : device; }
+  [[nodiscard]] std::optional<std::size_t> next_of(Issuer issuer) const {
+    std::size_t& at = place_[issuer];
+    while (at < total_ && (issued_[at] || issuer_of(operation(at).lane) != issuer)) ++at;
+    return at < total_ ? std::optional(at) : std::nullopt;
   }
 
   [[nodiscard]] bool satisfied(std::size_t input, LaneKind lane) const { return completed_[input] || (issued_[input] && operation(input).lane == lane); }
 
-  [[nodiscard]] std::string why_blocked(std::size_t i) const {
+  /// The input that is not there, in words; empty if all are.
+  [[nodiscard]] std::string missing_input(std::size_t i) const {
     const std::size_t step_start = i / plan_.operations.size() * plan_.operations.size();
     for (const OperationIndex input : operation(i).after) {
       if (!satisfied(step_start + input.value(), operation(i).lane)) return describe_as_input(plan_[input].fact);
     }
-    if (step_start != 0) {
-      for (const Fact& fact : operation(i).after_previous) {
-        const auto found = plan_.find(fact);
-        if (found && !satisfied(step_start - plan_.operations.size() + found->value(), operation(i).lane)) return describe_as_input(fact) + " of the step before";
-      }
+    if (step_start == 0) return {};
+    for (const OperationIndex input : previous_[i % plan_.operations.size()]) {
+      if (!satisfied(step_start - plan_.operations.size() + input.value(), operation(i).lane)) return describe_as_input(plan_[input].fact) + " of the step before";
     }
-    if (waits_for_slot(i)) return "a free slot of " + std::string(name_of(*operation(i).takes));
     return {};
   }
+  [[nodiscard]] bool blocked(std::size_t i) const { return waits_for_slot(i) || !missing_input(i).empty(); }
   [[nodiscard]] bool waits_for_slot(std::size_t i) const { return operation(i).takes && free_[static_cast<std::size_t>(*operation(i).takes)] == 0; }
 
   [[nodiscard]] std::string name_in_step(std::size_t i) const { return operation(i).name() + " of step " + std::to_string(i / plan_.operations.size() + 1); }
   [[nodiscard]] Stuck describe_blocked(std::size_t i) const {
-    Stuck stuck{name_in_step(i) + " waits for " + why_blocked(i), std::nullopt};
-    if (waits_for_slot(i)) stuck.edge = operation(i).takes;
-    return stuck;
+    const std::string input = missing_input(i);
+    if (!input.empty()) return {name_in_step(i) + " waits for " + input, std::nullopt};
+    return {name_in_step(i) + " waits for a free slot of " + name_of(*operation(i).takes), operation(i).takes};
   }
 
-  bool put(std::size_t i) {
+  void put(std::size_t i) {
     if (operation(i).takes) --free_[static_cast<std::size_t>(*operation(i).takes)];
     issued_[i] = true;
     lanes_[static_cast<std::size_t>(operation(i).lane)].push_back(i);
     run_local();
-    return true;
   }
   void complete(std::deque<std::size_t>& lane) {
     const std::size_t i = lane.front();
@@ -139,6 +145,8 @@ class RankRun {
   const Plan& plan_;
   std::size_t total_;
   std::vector<bool> issued_, completed_;
+  std::vector<std::vector<OperationIndex>> previous_;  ///< what each operation needs of the step before
+  mutable std::array<std::size_t, issuer_count> place_{};
   std::array<std::uint32_t, edge_count> free_{};
   std::array<std::deque<std::size_t>, lane_count> lanes_;
   std::size_t done_count_ = 0;

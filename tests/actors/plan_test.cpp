@@ -1,0 +1,176 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "src/plan/compiler.hpp"
+
+namespace troupe {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+PlanShape shape_of(std::size_t units, std::uint32_t micro_batches = 1) {
+  PlanShape shape;
+  shape.micro_batches = micro_batches;
+  for (std::size_t i = 0; i < units; ++i) shape.units.push_back({.gather_bytes = 1000 + i, .reduce_bytes = 2000 + i});
+  return shape;
+}
+
+SlotCounts slots_of(std::uint32_t weights, std::uint32_t gradients) {
+  SlotCounts slots;
+  slots.weights = weights;
+  slots.gradients = gradients;
+  return slots;
+}
+
+Plan plan_of(const PlanShape& shape, const SlotCounts& slots = {}, StepKind kind = StepKind::train) { return compile_plan(shape, slots, kind).value(); }
+
+std::vector<std::string> names_on(const Plan& plan, LaneKind lane) {
+  std::vector<std::string> names;
+  for (const PlannedOperation& operation : plan.operations) {
+    if (operation.lane == lane) names.push_back(operation.name());
+  }
+  return names;
+}
+
+std::size_t place(const Plan& plan, const std::string& name) {
+  const auto found = std::find_if(plan.operations.begin(), plan.operations.end(), [&](const PlannedOperation& operation) { return operation.name() == name; });
+  EXPECT_NE(found, plan.operations.end()) << name;
+  return static_cast<std::size_t>(found - plan.operations.begin());
+}
+
+TEST(Plan, CommunicatesInTheOrderThatPrefetchesBeforeItReduces) {
+  EXPECT_THAT(names_on(plan_of(shape_of(3)), LaneKind::comm),
+              ElementsAre("gather L0", "gather L1", "gather L2", "gather L2 (backward)", "gather L1 (backward)", "reduce L2", "gather L0 (backward)", "reduce L1",
+                          "reduce L0", "verdict"));
+}
+
+TEST(Plan, ReducesFirstWhenAskedTo) {
+  PlanShape shape = shape_of(2);
+  shape.prefetch_before_reduce = false;
+  EXPECT_THAT(names_on(plan_of(shape), LaneKind::comm),
+              ElementsAre("gather L0", "gather L1", "gather L1 (backward)", "reduce L1", "gather L0 (backward)", "reduce L0", "verdict"));
+}
+
+TEST(Plan, NeitherGathersForABackwardWithoutWeightsNorTwiceForTheLastUnit) {
+  PlanShape shape = shape_of(3);
+  shape.units.front().backward_needs_weights = false;
+  shape.units.back().keeps_weights_for_backward = true;
+  const Plan plan = plan_of(shape);
+  EXPECT_THAT(names_on(plan, LaneKind::comm),
+              ElementsAre("gather L0", "gather L1", "gather L2", "gather L1 (backward)", "reduce L2", "reduce L1", "reduce L0", "verdict"));
+  const PlannedOperation& backward = plan.operations[place(plan, "backward L2")];
+  EXPECT_THAT(backward.last_reads, ElementsAre(OperationIndex{static_cast<std::uint32_t>(place(plan, "gather L2"))}));
+}
+
+TEST(Plan, GathersResidentWeightsOnceForAllMicroBatches) {
+  PlanShape shape = shape_of(2, 2);
+  shape.weights_resident = true;
+  EXPECT_THAT(names_on(plan_of(shape), LaneKind::comm),
+              ElementsAre("gather L0", "gather L1", "reduce L1", "reduce L0", "reduce L1 m1", "reduce L0 m1", "verdict"));
+}
+
+TEST(Plan, RefusesResidencyWithTooFewSlotsAndSaysSo) {
+  PlanShape shape = shape_of(3);
+  shape.weights_resident = true;
+  const Result<Plan> plan = compile_plan(shape, slots_of(2, 2), StepKind::train);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("each of the 3 units, but [slots] weights = 2"));
+}
+
+TEST(Plan, NamesTheEdgeWhenNoOrderCanFinish) {
+  PlanShape shape = shape_of(3);
+  shape.units[1].keeps_weights_for_backward = true;  // holds the only slot while unit 2 needs one
+  const Result<Plan> plan = compile_plan(shape, slots_of(1, 1), StepKind::train);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("gather L2 waits for ever for one of the 1 slots of weights"));
+}
+
+TEST(Plan, PutsTheReduceBeforeTheBackwardThatTakesItsSlotAndTheGatherBehindTheReaderThatFreesIts) {
+  const Plan plan = plan_of(shape_of(6), slots_of(2, 2));
+  EXPECT_LT(place(plan, "reduce L5"), place(plan, "backward L3"));
+  EXPECT_LT(place(plan, "forward L1"), place(plan, "gather L3"));
+  EXPECT_LT(place(plan, "backward L4"), place(plan, "reduce L5")) << "the backward queues behind running work, the reduce waits for it";
+}
+
+TEST(Plan, SnapshotsWhenTheStateStandsAndHoldsTheNextOptimizerBack) {
+  const Plan plan = plan_of(shape_of(2), {}, StepKind::train_and_snapshot);
+  EXPECT_THAT(plan.operations[place(plan, "snapshot")].after, ElementsAre(OperationIndex{static_cast<std::uint32_t>(place(plan, "optimize L1"))}));
+  EXPECT_THAT(plan.operations[place(plan, "save")].last_reads, ElementsAre(OperationIndex{static_cast<std::uint32_t>(place(plan, "snapshot"))}));
+  EXPECT_THAT(plan.operations[place(plan, "optimize L0")].after_previous, ElementsAre(Fact{OperationKind::snapshot, {}, {}, false}));
+  EXPECT_THAT(plan.operations[place(plan, "gather L0")].after_previous, ElementsAre(Fact{OperationKind::optimize, Unit{1}, {}, false}));
+}
+
+TEST(Plan, HashTellsAByteCountAndAnOrderApartAndNothingElse) {
+  PlanShape shape = shape_of(3);
+  const std::uint64_t before = plan_of(shape).hash(CommunicatorKind::dp_shard);
+  shape.units[1].forward = Nanos{5};
+  EXPECT_EQ(plan_of(shape).hash(CommunicatorKind::dp_shard), before) << "costs are estimates of one rank";
+  shape.units[1].reduce_bytes += 1;
+  EXPECT_NE(plan_of(shape).hash(CommunicatorKind::dp_shard), before);
+  shape = shape_of(3);
+  shape.prefetch_before_reduce = false;
+  EXPECT_NE(plan_of(shape).hash(CommunicatorKind::dp_shard), before);
+}
+
+TEST(PlanCheck, PassesEveryCompiledPlanAtEverySlotCount) {
+  for (const std::uint32_t weights : {1U, 2U, 3U, 8U}) {
+    for (const std::uint32_t gradients : {1U, 2U, 3U}) {
+      for (const std::uint32_t micro_batches : {1U, 3U}) {
+        for (const bool prefetch : {true, false}) {
+          PlanShape shape = shape_of(5, micro_batches);
+          shape.prefetch_before_reduce = prefetch;
+          shape.fp8_scales = true;
+          shape.units.front().backward_needs_weights = false;
+          shape.units.back().keeps_weights_for_backward = true;
+          SlotCounts slots = slots_of(weights, gradients);
+          slots.batches = gradients;
+          slots.snapshots = 1;
+          const Plan plan = plan_of(shape, slots, StepKind::train_and_snapshot);
+          const Result<void> checked = check_plans({plan, plan, plan}, slots);
+          EXPECT_TRUE(checked.ok()) << checked.error().message;
+        }
+      }
+    }
+  }
+}
+
+TEST(PlanCheck, NamesTheEdgeItsSlotsAndWhoWaitsOnEachRank) {
+  const Plan plan = plan_of(shape_of(4), slots_of(3, 2));
+  const Result<void> checked = check_plans({plan, plan}, slots_of(1, 2));  // compiled for three slots, run with one
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message, HasSubstr("edge weights with 1 slots"));
+  EXPECT_THAT(checked.error().message, HasSubstr("rank 0: gather L1 of step 1 waits for a free slot of weights"));
+  EXPECT_THAT(checked.error().message, HasSubstr("rank 1: gather L1 of step 1 waits for a free slot of weights"));
+}
+
+TEST(PlanCheck, NamesBothCallsWhenRanksDiffer) {
+  PlanShape other = shape_of(3);
+  other.units[2].gather_bytes = 7;
+  const Result<void> checked = check_plans({plan_of(shape_of(3)), plan_of(other)}, SlotCounts{});
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message, HasSubstr("communicator dp_shard: where rank 0 calls gather L2 (1002 bytes, bfloat16), rank 1 calls gather L2 (7 bytes, bfloat16)"));
+}
+
+TEST(PlanCheck, FindsADeadlockThatOnlyTwoRanksTogetherHave) {
+  const Plan plan = plan_of(shape_of(2));
+  Plan swapped = plan;  // its verdict waits for a reduce that stands behind it on the same lane
+  const std::size_t verdict = place(plan, "verdict"), reduce = place(plan, "reduce L0");
+  std::swap(swapped.operations[verdict].communicator, swapped.operations[reduce].communicator);
+  const Result<void> checked = check_plans({plan, swapped}, SlotCounts{});
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message, HasSubstr("rank 1: reduce L0 of step 1 waits for the other ranks on world"));
+}
+
+TEST(PlanCheck, RunsTwoStepsSoThatALeakedSlotShows) {
+  Plan plan = plan_of(shape_of(2), {}, StepKind::train_and_snapshot);
+  plan.operations[place(plan, "save")].last_reads.clear();  // the snapshot's slot never goes home
+  const Result<void> checked = check_plans({plan}, SlotCounts{});
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message, HasSubstr("snapshot of step 2 waits for a free slot of snapshots"));
+}
+
+}  // namespace
+}  // namespace troupe
