@@ -59,19 +59,27 @@ TensorView ShardMemory::amaxes() const {
   return TensorView::contiguous(start, DType::f32, {static_cast<std::int64_t>(float8_count_)}, device_);
 }
 
+StateTensor ShardMemory::part(std::size_t parameter, const std::string& prefix, const TensorView& view, bool model) const {
+  const LaidParameter& p = layout_.parameters[parameter];
+  return {.name = prefix + p.description.name, .global_shape = p.description.shape(), .first_row = p.first_row(rank_), .rows = p.rows_of(rank_), .view = view,
+          .model = model};
+}
+
 StateTensors ShardMemory::state() const {
   StateTensors all;
   for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {
-    const LaidParameter& p = layout_.parameters[i];
-    const auto part = [&](const std::string& name, const TensorView& view, bool model) {
-      all.push_back({.name = name, .global_shape = p.description.shape(), .first_row = p.first_row(rank_), .rows = p.rows_of(rank_), .view = view, .model = model});
-    };
-    part(p.description.name, master(i), true);
-    part("optimizer.exp_avg." + p.description.name, first_moment(i), false);
-    part("optimizer.exp_avg_sq." + p.description.name, second_moment(i), false);
-    all.push_back({.name = "optimizer.step." + p.description.name, .global_shape = {1}, .first_row = 0, .rows = 1,
+    all.push_back(part(i, "", master(i), true));
+    all.push_back(part(i, "optimizer.exp_avg.", first_moment(i), false));
+    all.push_back(part(i, "optimizer.exp_avg_sq.", second_moment(i), false));
+    all.push_back({.name = "optimizer.step." + layout_.parameters[i].description.name, .global_shape = {1}, .first_row = 0, .rows = 1,
                    .view = TensorView::contiguous(count(i), DType::i64, {1}, device_), .model = false, .replicated = true});
   }
+  return all;
+}
+
+StateTensors ShardMemory::gradients() const {
+  StateTensors all;
+  for (std::size_t i = 0; i < layout_.parameters.size(); ++i) all.push_back(part(i, "", gradient(i), false));
   return all;
 }
 

@@ -27,6 +27,7 @@ class ShardMemory {
   [[nodiscard]] TensorView amaxes() const;                  ///< of all parameters with fp8
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] StateTensors state() const;
+  [[nodiscard]] StateTensors gradients() const;
   [[nodiscard]] std::size_t bytes() const;
 
   /// Pure: what the constructor will allocate, [masters, moments, gradients, counts and scales].
@@ -34,6 +35,7 @@ class ShardMemory {
   [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout);
 
  private:
+  [[nodiscard]] StateTensor part(std::size_t parameter, const std::string& prefix, const TensorView& view, bool model) const;
   [[nodiscard]] TensorView rows(const Buffer& buffer, std::size_t parameter) const;
 
   const WeightLayout& layout_;

@@ -82,6 +82,15 @@ class ForwardEmitter {
     }
   }
 
+  /// The fp8 form of an fp8 linear's input: made once for all its readers (q, k, v; gate, up), and for backward.
+  void cast_input(const TapeStep& step) {
+    if (!in_fp8(step) || values_.float8[step.in[0]].first >= 0) return;
+    const TapeValue& value = unit_.tape.values[step.in[0]];
+    const auto [codes, scale] = out_.float8_buffer(prefix_ + value.name, DType::e4m3, out_.sizes().tokens(), value.width);
+    values_.float8[step.in[0]] = {codes, scale};
+    out_.emit({.code = InstructionCode::cast_fp8, .operands = {in(step, 0), codes, scale}});
+  }
+
  private:
   [[nodiscard]] int in(const TapeStep& step, std::size_t i) const { return values_.buffer[step.in[i]]; }
   int result(const TapeStep& step, std::size_t i) {
@@ -92,14 +101,13 @@ class ForwardEmitter {
     out_.emit({.code = code, .operands = std::move(operands), .parameter = step.parameter, .weight = weight, .heads = step.heads, .kv_heads = step.kv_heads,
                .head_dim = step.head_dim, .eps = step.eps});
   }
+  [[nodiscard]] bool in_fp8(const TapeStep& step) const {
+    return step.type == OperationType::linear && layout_.slots[static_cast<std::size_t>(step.parameter)].fp8;
+  }
   void linear(const TapeStep& step) {
-    if (!layout_.slots[static_cast<std::size_t>(step.parameter)].fp8) return emit(InstructionCode::linear, step, {in(step, 0), result(step, 0)});
-    std::pair<int, int>& x = values_.float8[step.in[0]];
-    if (x.first < 0) {  // cast once for all its readers (q, k, v; gate, up), and for backward
-      const TapeValue& value = unit_.tape.values[step.in[0]];
-      x = out_.float8_buffer(prefix_ + value.name, DType::e4m3, out_.sizes().tokens(), value.width);
-      out_.emit({.code = InstructionCode::cast_fp8, .operands = {in(step, 0), x.first, x.second}});
-    }
+    if (!in_fp8(step)) return emit(InstructionCode::linear, step, {in(step, 0), result(step, 0)});
+    cast_input(step);
+    const std::pair<int, int> x = values_.float8[step.in[0]];
     const int weight = out_.cast_weight(unit_, layout_, step.parameter);
     emit(InstructionCode::linear_fp8, step, {x.first, x.second, result(step, 0)}, weight);
   }
@@ -182,7 +190,11 @@ TapePlan plan_tapes(const ModelDescription& model, const WeightLayout& layout, c
       ForwardEmitter forward(emitter, unit, layout.units[u], again, unit.name + " again ");
       const std::vector<bool> needed = needed_by_backward(unit.tape);
       for (std::size_t i = 0; i < needed.size(); ++i) {
-        if (needed[i]) forward.run(unit.tape.steps[i]);
+        if (needed[i]) {
+          forward.run(unit.tape.steps[i]);
+        } else {
+          forward.cast_input(unit.tape.steps[i]);
+        }
       }
       values[u] = std::move(again);
     }

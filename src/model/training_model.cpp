@@ -154,6 +154,7 @@ TrainingModel::~TrainingModel() = default;
 ComputeProgram& TrainingModel::compute() noexcept { return parts_->compute; }
 ShardProgram& TrainingModel::shards() noexcept { return parts_->shards; }
 StateTensors TrainingModel::state() { return parts_->memory.state(); }
+StateTensors TrainingModel::gradients() { return parts_->memory.gradients(); }
 std::uint32_t TrainingModel::units() const noexcept { return static_cast<std::uint32_t>(parts_->model.units.size()); }
 const ModelDescription& TrainingModel::description() const noexcept { return parts_->model; }
 const TrainingOptions& TrainingModel::options() const noexcept { return parts_->options; }

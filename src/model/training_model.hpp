@@ -71,6 +71,9 @@ class TrainingModel {
   /// fp32 masters, exp_avg, exp_avg_sq: this rank's rows. Step counts ("optimizer.step.<parameter>", i64 [1]): of rank 0; the other ranks
   /// list them too, with rows 1, to be restored, and `replicated` says so.
   [[nodiscard]] StateTensors state();
+  /// fp32 gradient shards under their parameters' names, of the loss's sum over the step divided by options().nominal_tokens, as the last
+  /// step left them. For inspection: no checkpoint holds them.
+  [[nodiscard]] StateTensors gradients();
   /// Fills the masters: each value is a function of (seed, parameter's name, index in the whole tensor), so that it does not depend on
   /// the sharding. Moments and step counts become zero. Blocks.
   void initialise(std::uint64_t seed);
