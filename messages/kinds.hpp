@@ -28,7 +28,8 @@
   X(Inspect, INSPECT)                   \
   X(Inspection, INSPECTION)             \
   X(Tick, TICK)                         \
-  X(StopRequested, STOP_REQUESTED)
+  X(StopRequested, STOP_REQUESTED)      \
+  X(CollectivePart, COLLECTIVE_PART)
 
 namespace troupe {
 

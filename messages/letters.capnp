@@ -64,6 +64,9 @@ struct Envelope {
     inspection @28 :Inspection;
     tick @29 :Tick;
     stopRequested @30 :StopRequested;
+
+    # --- collectives between hosts ---
+    collectivePart @31 :CollectivePart;
   }
 }
 
@@ -204,4 +207,18 @@ struct Tick {}                    # the clock → an actor: a timer that it set
 struct StopRequested {
   # The launcher's signal handler, or a worker's → Coordinator: save at the next step boundary and stop.
   reason @0 :Text;
+}
+
+struct CollectivePart {
+  # A member of a communicator → another member's process. Handled beside the actors, by the process's CollectiveMail.
+  communicator @0 :UInt64;        # hash of its tag, which names run, epoch and purpose
+  member @1 :UInt32;              # the sender's rank in the communicator
+  content :union {
+    joined @2 :Terms;             # the sender is there; all members must offer the same terms
+    call @3 :Call;                # what the sender calls now
+    chunk @4 :UInt64;             # number of the chunk that is the payload
+    abort @5 :Text;               # the communicator is dead, and why
+  }
+  struct Terms { size @0 :UInt32; chunks @1 :UInt32; chunkBytes @2 :UInt64; }
+  struct Call { kind @0 :UInt32; dtype @1 :UInt32; detail @2 :UInt32; pieces @3 :UInt32; bytes @4 :UInt64; layout @5 :UInt64; number @6 :UInt64; }
 }
