@@ -89,6 +89,7 @@ Result<void> CheckpointStore::seal(const RunPosition& position, const std::vecto
     return renamed;
   }
   if (auto synced = storage_.sync_folder(folder_); !synced) return synced;
+  if (auto synced = storage_.sync_folder(folder_.parent_path()); !synced) return synced;  // the first save made folder_
   return replaced ? storage_.remove(aside) : Result<void>{};
 }
 

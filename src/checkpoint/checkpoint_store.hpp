@@ -24,7 +24,7 @@ struct FoundCheckpoint {
 class CheckpointStore {
  public:
   /// `storage` outlives it.
-  CheckpointStore(std::filesystem::path folder, Storage& storage) : folder_(std::move(folder)), storage_(storage) {}
+  CheckpointStore(const std::filesystem::path& folder, Storage& storage) : folder_(std::filesystem::absolute(folder)), storage_(storage) {}
 
   /// Where all ranks write their parts.
   [[nodiscard]] std::filesystem::path writing_folder(Step step, EpochId epoch) const;

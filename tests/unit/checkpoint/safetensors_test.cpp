@@ -1,0 +1,77 @@
+#include "src/checkpoint/safetensors.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/memory_storage.hpp"
+
+namespace troupe {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string file_of(const std::string& header, std::size_t data_bytes) {
+  std::string bytes(8, '\0');
+  for (std::size_t i = 0, length = header.size(); i < 8; ++i, length >>= 8U) bytes[i] = static_cast<char>(length & 0xffU);
+  return bytes + header + std::string(data_bytes, 'x');
+}
+
+std::string refusal(const std::string& file) {
+  testing::MemoryStorage storage;
+  storage.put("/a", file);
+  auto reader = storage.open("/a");
+  const auto header = read_safetensors_header(**reader, "a.safetensors");
+  return header ? "accepted" : header.error().message;
+}
+
+TEST(Safetensors, AHeaderReadsBackAndItsDataIsAligned) {
+  SafetensorsHeader header;
+  header.metadata = {{"who", "\"quoted\" \xc3\xa9"}};
+  header.tensors = {{"b", DType::bf16, {2, 3}, 0, 12}, {"empty", DType::f32, {0, 4}, 12, 12}, {"a", DType::e4m3, {5}, 12, 17}, {"scalar", DType::i64, {}, 17, 25}};
+  const std::string bytes = write_safetensors_header(header);
+  EXPECT_EQ(bytes.size() % 8, 0U);
+  testing::MemoryStorage storage;
+  storage.put("/a", bytes + std::string(25, 'x'));
+  const auto read = read_safetensors_header(**storage.open("/a"), "a");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->metadata, header.metadata);
+  EXPECT_EQ(read->data_begin, bytes.size());
+  ASSERT_EQ(read->tensors.size(), 4U);
+  EXPECT_EQ(read->tensors[0].name, "b");
+  EXPECT_EQ(read->tensors[2].dtype, DType::e4m3);
+  EXPECT_EQ(read->tensors[2].begin, 12U);
+  EXPECT_EQ(read->tensors[3].shape, std::vector<std::int64_t>{});
+}
+
+TEST(Safetensors, OffsetsBeyondFourGibibytesAreKept) {
+  SafetensorsHeader header;
+  header.tensors = {{"big", DType::f32, {std::int64_t{1} << 31U, 4}, 0, std::uint64_t{1} << 35U}};
+  EXPECT_THAT(write_safetensors_header(header), HasSubstr("\"data_offsets\":[0,34359738368]"));
+}
+
+TEST(Safetensors, MalformedFilesAreRefusedWithTheTensorsName) {
+  const auto one = [](const std::string& entry, std::size_t data) { return refusal(file_of("{\"t\":" + entry + "}", data)); };
+  EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})", 8), "accepted");
+  EXPECT_THAT(refusal("1234567"), HasSubstr("has 7 bytes, too few"));
+  EXPECT_THAT(refusal(std::string(8, '\xff')), HasSubstr("does not fit a file of 8 bytes"));
+  EXPECT_THAT(refusal(file_of("{}", 0).substr(0, 9)), HasSubstr("the header's length 2 does not fit"));
+  EXPECT_THAT(refusal(file_of(" {}", 0)), HasSubstr("does not begin with '{'"));
+  EXPECT_THAT(refusal(file_of("{\"t\":", 0)), HasSubstr("no JSON object"));
+  EXPECT_THAT(refusal(file_of("{}", 4)), HasSubstr("the tensors need 0 bytes, the file has 4"));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})", 4), HasSubstr("a.safetensors: tensor 't': shape [2] of F32 needs 8 bytes"));
+  EXPECT_THAT(one(R"({"dtype":"F33","shape":[2],"data_offsets":[0,8]})", 8), HasSubstr("tensor 't': unknown type \"F33\""));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})", 8), HasSubstr("no list of sizes"));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]})", 0), HasSubstr("needs too many bytes"));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})", 8), HasSubstr("hold another number"));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[2],"data_offsets":[4,12]})", 12), HasSubstr("begins at 4 of the data, expected 0 (hole)"));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})", 9), HasSubstr("need 8 bytes, the file has 9"));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})", 7), HasSubstr("need 8 bytes, the file has 7"));
+  EXPECT_THAT(one(R"({"dtype":"F32","shape":[2]})", 8), HasSubstr("expected dtype, shape and data_offsets"));
+  const std::string entry = R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
+  EXPECT_THAT(refusal(file_of("{\"a\":" + entry + ",\"b\":" + R"({"dtype":"U8","shape":[4],"data_offsets":[2,6]})" + "}", 6)), HasSubstr("tensor 'b': begins at 2 of the data, expected 4 (overlap)"));
+  EXPECT_THAT(refusal(file_of("{\"a\":" + entry + ",\"a\":" + entry + "}", 4)), HasSubstr("tensor 'a': the name stands twice"));
+  EXPECT_THAT(refusal(file_of("{\"__metadata__\":{\"n\":3}}", 0)), HasSubstr("is no string"));
+}
+
+}  // namespace
+}  // namespace troupe
