@@ -36,6 +36,7 @@ const std::vector<std::pair<std::string, std::string>> beside{
     {"messages", "src/device"},       // letters carry leases and outcomes
     {"src/data", "src/model"},        // programs.hpp is what actors ask of a training job's parts
     {"src/checkpoint", "src/model"},  // likewise
+    {"src/collectives", "src/transport"},  // collectives between hosts travel as payloads
     {"src/model", "src/optimizer"},   // a training model asks the schedule for its learning rate
     {"src/simulation", "src/plan"},   // simulated ranks run compiled plans
 };
@@ -45,7 +46,7 @@ const std::map<std::string, Names> libraries{
     {"ucp/|ucs/|uct/", {"src/transport", "tests/transport", "benchmarks"}},
     {"torch/|ATen/|c10/", {"src/device/cpu", "src/device/cuda", "tests", "benchmarks"}},
     {"cuda|nccl", {"src/device/cuda", "tests", "benchmarks"}},
-    {"capnp/|kj/", {"messages", "src/runtime", "src/simulation", "src/transport", "actors", "tools", "tests", "benchmarks"}},
+    {"capnp/|kj/", {"messages", "src/runtime", "src/simulation", "src/transport", "src/collectives", "actors", "tools", "tests", "benchmarks"}},
 };
 
 struct Include {
@@ -126,7 +127,7 @@ TEST(Layers, EveryFolderOfTheSourcesHasItsPlace) {
 
 TEST(LayerRules, RefuseWhatPointsUp) {
   EXPECT_THAT(complaint({"src/base/ids.hpp", 3, "src/runtime/plan.hpp", true}), HasSubstr("src/runtime stands above src/base"));
-  EXPECT_THAT(complaint({"src/collectives/a.cpp", 3, "src/transport/b.hpp", true}), HasSubstr("stands beside"));
+  EXPECT_THAT(complaint({"src/transport/a.cpp", 3, "src/collectives/b.hpp", true}), HasSubstr("stands beside"));
   EXPECT_THAT(complaint({"src/runtime/a.cpp", 3, "tests/support/b.hpp", true}), HasSubstr("no test"));
   EXPECT_EQ(complaint({"actors/a.cpp", 3, "src/runtime/plan.hpp", true}), "");
 }
