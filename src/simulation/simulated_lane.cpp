@@ -97,6 +97,7 @@ void SimulatedLane::complete() {
   }
   if (fault_.kind == LaneFault::Kind::fail) outcome_ = {Outcome::Kind::failed, queue_.front().operation.name + ": " + fault_.cause};
   if (halted_ && outcome_.ok()) outcome_ = {Outcome::Kind::halted, cause_};
+  if (!outcome_.ok() && queue_.front().operation.failure_halts_lane) halt(outcome_.cause);
   Entry entry = std::move(queue_.front());
   queue_.pop_front();
   {

@@ -16,6 +16,7 @@ namespace troupe {
 struct StampedModel {
   std::uint32_t ranks = 1, units = 3, micro_batches = 1;
   std::uint64_t seed = 0;                    ///< of the loss
+  std::function<bool()> after_a_failure;     ///< true: what goes wrong from now on fails its operation and is no finding; empty: never
   std::function<bool(Step)> overflows;       ///< steps whose loss is not finite: the verdict skips them; empty: none
 };
 

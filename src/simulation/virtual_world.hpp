@@ -44,6 +44,7 @@ class VirtualWorld {
   [[nodiscard]] Causality& causality() noexcept { return causality_; }
   [[nodiscard]] SlotLedger& slots() noexcept { return slots_; }
   [[nodiscard]] FlowInvariants& invariants() noexcept { return invariants_; }
+  [[nodiscard]] const FlowInvariants& invariants() const noexcept { return invariants_; }
   [[nodiscard]] Findings& findings() noexcept { return findings_; }
   [[nodiscard]] TraceHash& trace() noexcept { return trace_; }
   [[nodiscard]] std::uint64_t letters() const noexcept { return post_office_.delivered(); }

@@ -127,13 +127,20 @@ VirtualJob::VirtualJob(const FlowKnobs& knobs)
 
 VirtualJob::~VirtualJob() {
   world_.close();
-  for (RankState& rank : ranks_) {
-    if (rank.actors) rank.actors->quit();
-    if (const auto supervisor = world_.actors().directory().find({Rank{static_cast<std::uint32_t>(&rank - ranks_.data())}, ActorKind::supervisor})) {
-      caf::anon_send_exit(supervisor, caf::exit_reason::user_shutdown);
-    }
+  for (const Replacement& replacement : replacements_) end_actor(replacement.address);
+  for (std::uint32_t r = 0; r < ranks_.size(); ++r) {
+    if (ranks_[r].actors) ranks_[r].actors->quit();
+    end_actor({Rank{r}, ActorKind::supervisor});
   }
   world_.actors().end();
+}
+
+void VirtualJob::end_actor(const ActorAddress& address) {
+  if (const auto actor = world_.actors().directory().find(address)) caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
+}
+
+void VirtualJob::replace(const ActorAddress& address, std::function<caf::actor(caf::actor_system&, const ActorAddress&)> spawn) {
+  replacements_.push_back({address, std::move(spawn)});
 }
 
 StepKind VirtualJob::kind_of(Step step) const {
@@ -143,7 +150,8 @@ StepKind VirtualJob::kind_of(Step step) const {
 void VirtualJob::wire(std::uint32_t r) {
   RankState& state = ranks_[r];
   const Rank rank{r};
-  StampedModel model{.ranks = knobs_.ranks, .units = knobs_.layers, .micro_batches = knobs_.micro_batches, .seed = knobs_.seed, .overflows = {}};
+  StampedModel model{.ranks = knobs_.ranks, .units = knobs_.layers, .micro_batches = knobs_.micro_batches, .seed = knobs_.seed, .after_a_failure = {}, .overflows = {}};
+  model.after_a_failure = [this] { return !world_.invariants().first_failure().empty(); };
   model.overflows = [bad = knobs_.overflow_step](Step step) { return step.value() == bad; };
   state.programs = std::make_unique<StampedRank>(model, r, world_.findings());
   if (knobs_.device_order) {
@@ -204,7 +212,6 @@ void VirtualJob::begin_steps(std::uint32_t r, Step reported) {
   state.actors->drain_all();
 }
 
-/// As the Coordinator: the first fault ends the epoch for all, told by letters that take time.
 void VirtualJob::fault(std::uint32_t, const std::string& cause) {
   if (!fault_.empty()) return;
   fault_ = cause;
@@ -238,6 +245,9 @@ FlowResult VirtualJob::run() {
   world_.on_report([this] { return whole_->waiting(); });
   ranks_.resize(knobs_.ranks);
   for (std::uint32_t r = 0; r < knobs_.ranks; ++r) wire(r);
+  for (const Replacement& replacement : replacements_) {
+    world_.actors().directory().add(replacement.address, replacement.spawn(world_.actors().system().caf(), replacement.address));
+  }
   if (before_run) before_run(*this);
   for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
     send<schema::Horizon>(runtime_, Heading{{Rank{r}, ActorKind::supervisor}, coordinator_address, {EpochId{1}, {}, {}, {}}, {}, Nanos{0}, 0}, [](auto) {});
@@ -245,13 +255,7 @@ FlowResult VirtualJob::run() {
   result.end = world_.run([this] { return finished(); }, limit);
   result.elapsed = world_.clock().now();
   result.compute_busy = ranks_[0].lanes[static_cast<std::size_t>(LaneKind::compute)]->busy();
-  if (result.end.how == RunEnd::How::finished) {
-    world_.slots().expect_all_home();
-    for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
-      if (ranks_[r].leases_out > 0) world_.findings().add(Invariant::leases_home, "rank " + std::to_string(r) + " stopped with " + std::to_string(ranks_[r].leases_out) + " leases out");
-    }
-    if (fault_.empty()) world_.invariants().expect_complete(Step{knobs_.steps});
-  }
+  check(result);
   result.fault = fault_;
   result.reported = world_.invariants().reported(Rank{0});
   result.found = world_.findings().all();
@@ -262,6 +266,16 @@ FlowResult VirtualJob::run() {
   result.accesses = world_.slots().accesses();
   result.lane_operations = spans_.size();
   return result;
+}
+
+void VirtualJob::check(FlowResult& result) {
+  const bool all_reported = std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) { return rank.ending; });
+  if (all_reported && result.end.how != RunEnd::How::livelock) world_.slots().expect_all_home();
+  if (result.end.how != RunEnd::How::finished) return;
+  for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
+    if (ranks_[r].leases_out > 0) world_.findings().add(Invariant::leases_home, "rank " + std::to_string(r) + " stopped with " + std::to_string(ranks_[r].leases_out) + " leases out");
+  }
+  if (fault_.empty()) world_.invariants().expect_complete(Step{knobs_.steps});
 }
 
 FlowResult run_twice(const FlowKnobs& knobs, const std::function<void(VirtualJob&)>& prepare) {

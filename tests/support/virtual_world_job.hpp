@@ -15,6 +15,11 @@
 #include "src/simulation/stamped_programs.hpp"
 #include "src/simulation/virtual_world.hpp"
 
+namespace caf {
+class actor;
+class actor_system;
+}  // namespace caf
+
 namespace troupe {
 
 /// Everything that a flow test may turn, drawn from a seed or set by hand.
@@ -72,6 +77,8 @@ class VirtualJob {
 
   /// Once.
   FlowResult run();
+  /// From alter_parts: spawns an actor that takes over this address once the real one stands there; the job ends it.
+  void replace(const ActorAddress& address, std::function<caf::actor(caf::actor_system&, const ActorAddress&)> spawn);
 
   [[nodiscard]] VirtualWorld& world() noexcept { return world_; }
   [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
@@ -79,6 +86,9 @@ class VirtualJob {
   [[nodiscard]] const PlanSet& plans() const noexcept { return *plans_; }
   [[nodiscard]] StampedRank& programs(std::uint32_t rank) { return *ranks_[rank].programs; }
   [[nodiscard]] SimulatedGroup& group() noexcept { return *dp_shard_; }
+  /// As the Coordinator: the first fault ends the epoch for all ranks, told by letters that take time.
+  void fault(std::uint32_t rank, const std::string& cause);
+  [[nodiscard]] std::int64_t open_operations() const { return world_.invariants().open_operations(); }
   [[nodiscard]] const std::vector<FlowSpan>& spans() const noexcept { return spans_; }
 
  private:
@@ -94,13 +104,18 @@ class VirtualJob {
     bool ending = false;
   };
   class SpanRecorder;
+  struct Replacement {
+    ActorAddress address;
+    std::function<caf::actor(caf::actor_system&, const ActorAddress&)> spawn;
+  };
 
   void wire(std::uint32_t rank);
+  void end_actor(const ActorAddress& address);
+  void check(FlowResult& result);
   [[nodiscard]] StepKind kind_of(Step step) const;
   [[nodiscard]] bool finished() const;
   // The supervisors' part, in the context of their rank's handler.
   void begin_steps(std::uint32_t rank, Step reported);
-  void fault(std::uint32_t rank, const std::string& cause);
   void end_epoch(std::uint32_t rank, const std::string& cause);
 
   const FlowKnobs knobs_;
@@ -112,6 +127,7 @@ class VirtualJob {
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<LaneObserver>> observers_;
   std::vector<FlowSpan> spans_;
+  std::vector<Replacement> replacements_;
   std::string fault_;
 };
 

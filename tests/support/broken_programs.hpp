@@ -1,0 +1,32 @@
+#pragma once
+#include <memory>
+
+#include "src/model/programs.hpp"
+#include "src/runtime/runtime.hpp"
+
+namespace troupe {
+
+/// A ComputeProgram that, at each forward, looks again at the weights of the forward before: their slot has gone home.
+[[nodiscard]] std::shared_ptr<ComputeProgram> reads_weights_after_release(std::shared_ptr<ComputeProgram> inner);
+
+/// A PostOffice that loses the letters of a kind from its `first` on (counted from 1), or sends each of them twice.
+class BrokenPostOffice final : public PostOffice {
+ public:
+  enum class Fault { loses, doubles };
+  BrokenPostOffice(PostOffice& inner, schema::Envelope::Body::Which kind, Fault fault, int first = 1) : inner_(inner), kind_(kind), fault_(fault), first_(first) {}
+  void post(std::shared_ptr<const Parcel> parcel) override {
+    const bool struck = parcel->envelope().getBody().which() == kind_ && ++seen_ >= first_;
+    if (struck && fault_ == Fault::loses) return;
+    if (struck) inner_.post(parcel);
+    inner_.post(std::move(parcel));
+  }
+
+ private:
+  PostOffice& inner_;
+  const schema::Envelope::Body::Which kind_;
+  const Fault fault_;
+  const int first_;
+  int seen_ = 0;
+};
+
+}  // namespace troupe
