@@ -42,6 +42,8 @@ struct LaneOperation {
   std::function<void(Stream&)> work;      ///< CPU: does it; CUDA: enqueues it. A throw is the outcome `failed`
   std::vector<Lease> leases;              ///< held until the operation is done
   std::vector<SlotAccess> accesses;
+  bool failure_halts_lane = false;        ///< if it fails, everything behind it ends as `halted`: a collective that one member leaves out
+                                          ///< would make its next one meet the peers' earlier one
   std::function<void(const Outcome&)> done;  ///< exactly once, on the lane's completion thread, after the leases' work is over; must not block
 };
 

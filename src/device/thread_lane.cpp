@@ -103,6 +103,10 @@ class ThreadLane final : public Lane {
       {
         const std::lock_guard relock(mutex_);
         if (halted_ && outcome.ok()) outcome = {Outcome::Kind::halted, cause_};
+        if (!halted_ && !outcome.ok() && entry.operation.failure_halts_lane) {
+          halted_ = true;
+          cause_ = outcome.cause;
+        }
       }
       if (observer_) observer_->finished(kind_, entry.operation, entry.posted, started, ended, outcome);
       finish(entry.operation, outcome);

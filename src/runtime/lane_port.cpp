@@ -16,6 +16,7 @@ void LanePort::post(const PlanCursor::Next& next, Work work) {
   operation.where = next.where(epoch_);
   operation.index = next.index;
   operation.cost = next.operation->cost;
+  operation.failure_halts_lane = next.operation->communicator != CommunicatorKind::none;
   operation.work = std::move(work.run);
   operation.leases = std::move(work.leases);
   operation.accesses = std::move(work.accesses);
