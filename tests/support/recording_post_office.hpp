@@ -18,6 +18,7 @@ class RecordingPostOffice final : public PostOffice {
     ActorAddress from, to;
     Where where;
     OperationIndex operation;
+    std::string slot;                      ///< of a SlotHome: "slot 0 of weights"
     std::shared_ptr<const Parcel> parcel;  ///< null if it was delivered
   };
   explicit RecordingPostOffice(Directory& directory) : directory_(directory) {}
