@@ -21,8 +21,10 @@ void PlainStep::gradients(Step step) {
       model_.compute().forward(stream, step, micro, unit, batch_->bytes(), weights_->bytes());
     }
     for (std::uint32_t u = model_.units(); u-- > 0;) {
-      shards.gather(stream, Unit{u}, weights_->bytes(), communicator_);
-      model_.compute().backward(stream, step, micro, Unit{u}, batch_->bytes(), weights_->bytes(), gradients_->bytes());
+      const bool reads_weights = model_.estimate().units[u].backward_reads_weights;
+      if (reads_weights) shards.gather(stream, Unit{u}, weights_->bytes(), communicator_);
+      const std::span<std::byte> weights = reads_weights ? weights_->bytes() : std::span<std::byte>();
+      model_.compute().backward(stream, step, micro, Unit{u}, batch_->bytes(), weights, gradients_->bytes());
       shards.reduce(stream, micro, Unit{u}, gradients_->bytes(), communicator_);
     }
   }

@@ -19,6 +19,14 @@ const char* name_of(BufferKind kind) noexcept {
   return "unknown";
 }
 
+bool reads_weights(const std::vector<Instruction>& instructions) noexcept {
+  return std::any_of(instructions.begin(), instructions.end(), [](const Instruction& i) {
+    const bool writes_only = i.code == InstructionCode::embedding_backward || i.code == InstructionCode::linear_backward_weight ||
+                             i.code == InstructionCode::linear_fp8_backward_weight;
+    return i.parameter >= 0 && !writes_only;
+  });
+}
+
 int TapeEmitter::buffer(std::string name, BufferKind kind, DType dtype, std::int64_t rows, std::int64_t cols) {
   const auto bytes = static_cast<std::size_t>(rows * cols) * size_of(dtype);
   plan_.buffers.push_back({.name = std::move(name), .kind = kind, .dtype = dtype, .rows = rows, .cols = cols, .first = std::numeric_limits<std::uint32_t>::max(),

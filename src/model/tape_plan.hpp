@@ -68,6 +68,9 @@ struct TapePlan {
   int logits = -1;              ///< buffer
 };
 
+/// Whether one of these reads a weight of the unit.
+[[nodiscard]] bool reads_weights(const std::vector<Instruction>& instructions) noexcept;
+
 [[nodiscard]] TapePlan plan_tapes(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const TapePlanOptions& options);
 
 }  // namespace troupe

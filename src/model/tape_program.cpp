@@ -41,7 +41,7 @@ void TapeProgram::forward(Stream& stream, Step, Micro, Unit unit, std::span<cons
 void TapeProgram::backward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
                            std::span<std::byte> gradients) {
   const UnitLayout& layout = in_.layout.units.at(unit.value());
-  require("weights slot", weights.size(), layout.weights_bytes, unit);
+  if (reads_weights(in_.plan.backward[unit.value()])) require("weights slot", weights.size(), layout.weights_bytes, unit);
   require("gradients slot", gradients.size(), layout.gradients_bytes, unit);
   const Call call{stream, layout, batch, weights, gradients};
   for (const ParameterSlot& slot : layout.slots) {  // rows of padding: zero, so that what the ranks send is defined

@@ -91,7 +91,10 @@ TrainingEstimate estimate_training(const ModelDescription& model, const Training
   const TapeSizes sizes = sizes_of(options);
   TrainingEstimate e{.layout = lay_out_weights(model, sizes, options.float8, options.world), .tapes = {}, .units = {}, .memory = {}};
   e.tapes = plan_tapes(model, e.layout, sizes, {.recompute = options.recompute});
-  for (std::size_t u = 0; u < model.units.size(); ++u) e.units.push_back(cost_of_unit(model, e.layout, sizes, options.recompute, u));
+  for (std::size_t u = 0; u < model.units.size(); ++u) {
+    e.units.push_back(cost_of_unit(model, e.layout, sizes, options.recompute, u));
+    e.units.back().backward_reads_weights = reads_weights(e.tapes.backward[u]);
+  }
   e.memory = memory_of(model, e);
   e.flops_per_token = model.flops_per_token(sizes.seq_len);
   e.parameter_count = model.parameter_count();

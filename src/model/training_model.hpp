@@ -32,6 +32,7 @@ struct UnitCost {
   std::size_t weights_bytes = 0;     ///< of a gather, all ranks' parts (one byte a value where fp8 travels)
   std::size_t gradients_bytes = 0;   ///< of a reduce
   double forward_flops = 0, backward_flops = 0;
+  bool backward_reads_weights = true;  ///< false (embedding): its backward may be called with an empty weights slot
   std::int64_t parameters = 0;       ///< that its optimizer step updates, on all ranks
 };
 
