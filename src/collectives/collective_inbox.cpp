@@ -8,10 +8,13 @@ namespace {
 
 constexpr Nanos longest_sleep{50'000'000};  ///< so that a clock that is not the machine's is asked often enough
 
-/// Takes any payload for one that nobody wants: shorter than it, so the transport drops it.
-Lease no_room() { return Lease(SlotIndex{}, {}, nullptr); }
-
 }  // namespace
+
+Lease nowhere(std::uint64_t bytes) {
+  auto buffer = std::make_shared<std::vector<std::byte>>(bytes);
+  const std::span<std::byte> memory(*buffer);
+  return Lease(SlotIndex{}, memory, [buffer = std::move(buffer)] {});
+}
 
 CollectiveInbox::CollectiveInbox(std::uint32_t rank, std::vector<Rank> processes, const CommunicatorTerms& terms, std::function<void()> freed)
     : rank_(rank), processes_(std::move(processes)), terms_(terms), freed_(std::move(freed)), peers_(processes_.size()) {
@@ -54,14 +57,14 @@ void CollectiveInbox::put(const std::shared_ptr<const Parcel>& parcel) {
 }
 
 Lease CollectiveInbox::slot_for(schema::Envelope::Reader envelope, std::uint64_t bytes) {
-  if (!sent_by_member(envelope)) return no_room();
+  if (!sent_by_member(envelope)) return nowhere(bytes);
   const std::uint32_t member = envelope.getBody().getCollectivePart().getMember();
   if (bytes > terms_.chunk_bytes) {
     kill("rank " + std::to_string(member) + " sent a chunk of " + std::to_string(bytes) + " bytes, agreed were " + std::to_string(terms_.chunk_bytes));
-    return no_room();
+    return nowhere(bytes);
   }
   const std::lock_guard guard(mutex_);
-  if (cause_) return no_room();
+  if (cause_) return nowhere(bytes);
   Peer& peer = peers_[member];
   if (peer.free.empty()) return {};
   const std::uint32_t index = peer.free.back();

@@ -22,6 +22,9 @@ struct CommunicatorTerms {
   bool operator==(const CommunicatorTerms&) const = default;
 };
 
+/// Memory for a payload that nobody wants any more. It is received and dropped: as long as it waited, so would the link's next ones.
+[[nodiscard]] Lease nowhere(std::uint64_t bytes);
+
 /// What one communicator of this process has received and not yet used, and the buffers that chunks are received into: `chunks + 1` for
 /// each peer, so that a peer's chunks never wait for another's. The transport's thread puts in, the member's thread takes out.
 class CollectiveInbox : public std::enable_shared_from_this<CollectiveInbox> {

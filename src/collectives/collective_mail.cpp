@@ -73,7 +73,7 @@ bool CollectiveMail::deliver(const std::shared_ptr<const Parcel>& parcel) {
 std::optional<Lease> CollectiveMail::slot_for(schema::Envelope::Reader envelope, std::uint64_t bytes) {
   if (!is_collective(envelope)) return std::nullopt;
   if (const auto inbox = find(key_of(envelope))) return inbox->slot_for(envelope, bytes);
-  return Lease(SlotIndex{}, {}, nullptr);  // of a communicator that is gone: dropped, for the link's next payloads wait behind it
+  return nowhere(bytes);  // of a communicator that is gone
 }
 
 void CollectiveMail::peer_lost(Rank peer, const std::string& cause) {

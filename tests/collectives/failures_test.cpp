@@ -47,8 +47,8 @@ class Failures : public ::testing::TestWithParam<Kind> {
     return all;
   }
 };
-INSTANTIATE_TEST_SUITE_P(HostMemory, Failures, ::testing::Values(Kind::threads, Kind::processes),
-                         [](const auto& test) { return test.param == Kind::threads ? "Threads" : "Processes"; });
+INSTANTIATE_TEST_SUITE_P(Every, Failures, ::testing::Values(Kind::threads, Kind::processes, Kind::loopback, Kind::ucx),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST_P(Failures, DifferentSizesAreAnErrorOnAllMembersThatNamesBothCalls) {
   for (const auto& error : errors(3, [](Communicator& group) { reduce(group, group.rank() == 2 ? 200 : 100, 2560); }))

@@ -7,8 +7,12 @@
 #include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <latch>
 #include <stdexcept>
 #include <thread>
+
+#include "src/collectives/transport_communicator.hpp"
+#include "src/transport/loopback.hpp"
 
 namespace troupe::testing {
 namespace {
@@ -21,6 +25,52 @@ Member run_member(const SharedMemoryOptions& options, const Body& body) {
     result.bytes = body(*communicator);
   } catch (const std::exception& problem) {
     result.error = problem.what();
+  }
+  return result;
+}
+
+/// What the members over a transport share while they meet.
+struct Crossing {
+  explicit Crossing(std::uint32_t size) : addresses(size), listening(size), finished(size) {}
+  std::vector<std::string> addresses;
+  std::latch listening, finished;
+  std::unique_ptr<Clock> clock = make_system_clock();
+  LoopbackNetwork network{*clock};
+};
+
+Member run_over_transport(Kind kind, const SharedMemoryOptions& options, const Body& body, Crossing& crossing) {
+  const auto clock = make_system_clock();
+  CollectiveMail mail;
+  TransportHandlers handlers;
+  handlers.letter = [](const std::shared_ptr<const Parcel>&) {};
+  handlers.slot_for = [](schema::Envelope::Reader, std::uint64_t) { return Lease{}; };
+  handlers.peer_lost = [](Rank, const std::string&) {};
+  TransportOptions transport_options;
+  transport_options.session.job = 42;
+  transport_options.self = {Rank{options.rank}, Incarnation{0}};
+  const auto transport = kind == Kind::ucx ? make_ucx_transport(transport_options, *clock, mail.around(handlers)) : crossing.network.join(transport_options, mail.around(handlers));
+  mail.use(*transport);
+  crossing.addresses[options.rank] = transport->address();
+  crossing.listening.arrive_and_wait();
+  TransportCommunicatorOptions wanted;
+  wanted.tag = options.tag;
+  wanted.rank = options.rank;
+  wanted.timeout = options.timeout;
+  wanted.chunk_bytes = options.chunk_bytes;
+  wanted.chunks = options.chunks;
+  Member result;
+  for (std::uint32_t peer = 0; peer < options.size; ++peer) {
+    wanted.processes.emplace_back(peer);
+    if (peer == options.rank) continue;
+    if (const auto connected = transport->connect(Rank{peer}, Incarnation{0}, crossing.addresses[peer]); !connected) result.error = connected.error().message;
+  }
+  try {
+    const auto communicator = make_transport_communicator(wanted, *clock, mail);
+    result.bytes = body(*communicator);
+    crossing.finished.arrive_and_wait();
+  } catch (const std::exception& problem) {
+    result.error = problem.what();
+    crossing.finished.arrive_and_wait();
   }
   return result;
 }
@@ -95,13 +145,17 @@ std::vector<Member> run(Kind kind, std::uint32_t size, const Body& body, const S
   common.chunks = setting.chunks;
   common.registry = kind == Kind::threads ? &registry : nullptr;
   std::vector<Member> results(size);
+  std::optional<Crossing> crossing;  // its clock has a thread, which a fork must not meet
+  if (kind == Kind::loopback || kind == Kind::ucx) crossing.emplace(size);
   std::vector<std::jthread> threads;
   std::vector<Child> children;
   for (std::uint32_t rank = 0; rank < size; ++rank) {
     SharedMemoryOptions options = common;
     options.rank = rank;
     if (setting.change) setting.change(options);
-    if (kind == Kind::threads) threads.emplace_back([&results, &body, options, rank] { results[rank] = run_member(options, body); });
+    if (kind == Kind::loopback || kind == Kind::ucx)
+      threads.emplace_back([&results, &body, &crossing, options, kind, rank] { results[rank] = run_over_transport(kind, options, body, *crossing); });
+    else if (kind == Kind::threads) threads.emplace_back([&results, &body, options, rank] { results[rank] = run_member(options, body); });
     else children.push_back(spawn(options, body));
   }
   threads.clear();

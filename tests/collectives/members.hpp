@@ -9,7 +9,18 @@
 
 namespace troupe::testing {
 
-enum class Kind { threads, processes };
+/// Who the members are and how they are joined: threads or processes over shared memory; threads with a transport each, over the
+/// loopback network or over UCX.
+enum class Kind { threads, processes, loopback, ucx };
+[[nodiscard]] inline const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::threads: return "Threads";
+    case Kind::processes: return "Processes";
+    case Kind::loopback: return "OverLoopback";
+    case Kind::ucx: return "OverUcx";
+  }
+  return "";
+}
 
 /// What one member returned, or the text of what it threw. `died`: its process ended otherwise.
 struct Member {

@@ -15,7 +15,7 @@ struct Case {
   std::uint32_t size;
 };
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  return std::to_string(info.param.size) + (info.param.kind == Kind::threads ? "Threads" : "Processes");
+  return std::to_string(info.param.size) + testing::name_of(info.param.kind);
 }
 
 /// Elements: none, one, odd, about a chunk of 4096 bytes, and many chunks.
@@ -231,6 +231,9 @@ INSTANTIATE_TEST_SUITE_P(HostMemory, Operations,
                          ::testing::Values(Case{Kind::threads, 1}, Case{Kind::threads, 2}, Case{Kind::threads, 3}, Case{Kind::threads, 4}, Case{Kind::threads, 8},
                                            Case{Kind::processes, 1}, Case{Kind::processes, 2}, Case{Kind::processes, 4}),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(Transport, Operations,
+                         ::testing::Values(Case{Kind::loopback, 1}, Case{Kind::loopback, 2}, Case{Kind::loopback, 3}, Case{Kind::loopback, 5}, Case{Kind::ucx, 2}, Case{Kind::ucx, 4}),
+                         name_of);
 
 /// A sequence of everything that sums, long enough that rings wrap and members overtake each other.
 std::vector<std::byte> train_a_little(Communicator& group) {
@@ -251,14 +254,15 @@ std::vector<std::byte> train_a_little(Communicator& group) {
   return bytes_of(weights);
 }
 
-TEST(Repeats, ThreadsAndProcessesAndOtherChunkSizesGiveTheSameBits) {
+TEST(Repeats, ThreadsAndProcessesAndTransportsAndOtherChunkSizesGiveTheSameBits) {
   for (const std::uint32_t size : {2U, 4U}) {
     const auto once = run(Kind::threads, size, train_a_little);
     for (const auto& member : once) EXPECT_TRUE(member.error.empty() && member.bytes == once[0].bytes) << member.error;
     Setting coarse;
     coarse.chunk_bytes = 1 << 16;
     coarse.chunks = 1;
-    for (const auto& other : {run(Kind::threads, size, train_a_little), run(Kind::processes, size, train_a_little), run(Kind::threads, size, train_a_little, coarse)}) {
+    for (const auto& other : {run(Kind::threads, size, train_a_little), run(Kind::processes, size, train_a_little), run(Kind::threads, size, train_a_little, coarse),
+                              run(Kind::loopback, size, train_a_little), run(Kind::ucx, size, train_a_little, coarse)}) {
       for (const auto& member : other) {
         EXPECT_EQ(member.error, "");
         EXPECT_TRUE(member.bytes == once[0].bytes) << size << " members";
