@@ -1,4 +1,4 @@
-// benchmark collectives: all-gather, reduce-scatter and all-reduce of 16 MiB between two processes of this host, against LibTorch's Gloo
+// benchmark collectives: all-gather, reduce-scatter and all-reduce of 16 MiB between two processes, over shared memory and over UCX tcp, against LibTorch's Gloo
 //
 // Both sides run in the same processes, turn by turn, so that whatever else the machine does hits both. Printed are medians over the
 // turns; the JSON line at the end is for machines. Usage: bench_collectives [turns] [MiB]
@@ -15,11 +15,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "src/collectives/shared_memory_communicator.hpp"
+#include "src/collectives/transport_communicator.hpp"
 
 namespace {
 
@@ -28,7 +32,7 @@ using Seconds = std::chrono::duration<double>;
 
 struct Comparison {
   const char* name;
-  std::function<void()> ours;
+  std::function<void(Communicator&)> ours;
   std::vector<std::function<void()>> gloo;  ///< ways to say it; the fastest counts
 };
 
@@ -57,12 +61,21 @@ double timed(Communicator& group, const std::function<void()>& call) {
   return Seconds(std::chrono::steady_clock::now() - start).count() * 1e3;
 }
 
-void compare(Communicator& group, const Comparison& what, int turns, bool print) {
-  std::vector<double> ours;
+void report(const char* operation, const char* over, double ours, double gloo) {
+  std::printf("%-15s over %-13s %8.3f ms   Gloo %8.3f ms   ratio %5.2f\n", operation, over, ours, gloo, gloo / ours);
+  std::printf("{\"benchmark\":\"collectives\",\"operation\":\"%s\",\"over\":\"%s\",\"milliseconds\":%.4f,\"gloo_milliseconds\":%.4f,\"ratio\":%.3f}\n", operation, over, ours,
+              gloo, gloo / ours);
+}
+
+void compare(Communicator& group, Communicator& tcp_group, const Comparison& what, int turns, bool print) {
+  std::vector<double> ours, tcp;
   std::vector<std::vector<double>> gloo(what.gloo.size());
   for (int turn = -2; turn < turns; ++turn) {  // two turns to warm up
-    const double own = timed(group, what.ours);
-    if (turn >= 0) ours.push_back(own);
+    const double own = timed(group, [&] { what.ours(group); }), over_tcp = timed(group, [&] { what.ours(tcp_group); });
+    if (turn >= 0) {
+      ours.push_back(own);
+      tcp.push_back(over_tcp);
+    }
     for (std::size_t way = 0; way < gloo.size(); ++way) {
       const double theirs = timed(group, what.gloo[way]);
       if (turn >= 0) gloo[way].push_back(theirs);
@@ -71,18 +84,51 @@ void compare(Communicator& group, const Comparison& what, int turns, bool print)
   if (!print) return;
   double fastest = median(gloo[0]);
   for (const auto& way : gloo) fastest = std::min(fastest, median(way));
-  std::printf("%-15s %8.3f ms   Gloo %8.3f ms   ratio %5.2f\n", what.name, median(ours), fastest, fastest / median(ours));
-  std::printf("{\"benchmark\":\"collectives\",\"operation\":\"%s\",\"milliseconds\":%.4f,\"gloo_milliseconds\":%.4f,\"ratio\":%.3f}\n", what.name, median(ours), fastest,
-              fastest / median(ours));
+  report(what.name, "shared memory", median(ours), fastest);
+  report(what.name, "UCX tcp", median(tcp), fastest);
   std::fflush(stdout);
 }
 
 bool agree(const at::Tensor& ours, const at::Tensor& theirs) { return at::allclose(ours, theirs, 1e-6, 1e-6); }
 
+/// The collectives of two processes over UCX's tcp: the transport, and what it needs to know.
+struct TcpGroup {
+  TcpGroup(Communicator& host, int rank, const std::string& tag, const troupe::Clock& clock) {
+    troupe::TransportOptions options;
+    options.self = {troupe::Rank{static_cast<std::uint32_t>(rank)}, troupe::Incarnation{0}};
+    options.transports = "tcp";
+    troupe::TransportHandlers none;
+    none.letter = [](const std::shared_ptr<const troupe::Parcel>&) {};
+    none.slot_for = [](troupe::schema::Envelope::Reader, std::uint64_t) { return troupe::Lease{}; };
+    none.peer_lost = [](troupe::Rank, const std::string&) {};
+    transport = troupe::make_ucx_transport(options, clock, mail.around(none));
+    mail.use(*transport);
+    std::vector<std::byte> addresses(2 * address_bytes);
+    const std::string own = transport->address();
+    std::memcpy(addresses.data() + static_cast<std::size_t>(rank) * address_bytes, own.data(), own.size());
+    troupe::Stream stream;
+    const troupe::GatherPiece piece{addresses.data(), address_bytes};
+    host.all_gather(stream, {&piece, 1});
+    const auto* theirs = reinterpret_cast<const char*>(addresses.data()) + static_cast<std::size_t>(1 - rank) * address_bytes;
+    const auto connected = transport->connect(troupe::Rank{static_cast<std::uint32_t>(1 - rank)}, troupe::Incarnation{0}, std::string(theirs, own.size()));
+    if (!connected) throw std::runtime_error(connected.error().message);
+    troupe::TransportCommunicatorOptions wanted;
+    wanted.tag = tag;
+    wanted.processes = {troupe::Rank{0}, troupe::Rank{1}};
+    wanted.rank = static_cast<std::uint32_t>(rank);
+    group = troupe::make_transport_communicator(wanted, clock, mail);
+  }
+  static constexpr std::size_t address_bytes = 1024;
+  troupe::CollectiveMail mail;
+  std::unique_ptr<troupe::Transport> transport;
+  std::unique_ptr<Communicator> group;
+};
+
 int run_rank(int rank, int size, int port, int turns, std::int64_t mib, const std::string& tag) {
   at::set_num_threads(1);
   const auto clock = troupe::make_system_clock();
   const auto group = troupe::make_shared_memory_communicator({.tag = tag, .rank = static_cast<std::uint32_t>(rank), .size = static_cast<std::uint32_t>(size)}, *clock);
+  const TcpGroup tcp(*group, rank, tag, *clock);
   const auto gloo = gloo_group(rank, size, port);
   troupe::Stream stream;
   const std::int64_t count = (mib << 20) / 4, part = count / size;
@@ -96,15 +142,15 @@ int run_rank(int rank, int size, int port, int turns, std::int64_t mib, const st
 
   const std::vector<Comparison> comparisons{
       {"all_gather",
-       [&] {
+       [&](Communicator& over) {
          const troupe::GatherPiece piece{bytes(gathered), static_cast<std::size_t>(part) * 4};
-         group->all_gather(stream, {&piece, 1});
+         over.all_gather(stream, {&piece, 1});
        },
        {[&] { gloo->_allgather_base(gloo_gathered, own_part)->wait(); }}},
       {"reduce_scatter",
-       [&] {
+       [&](Communicator& over) {
          const troupe::ReducePiece piece{input.data_ptr<float>(), scattered.data_ptr<float>(), static_cast<std::size_t>(part)};
-         group->reduce_scatter(stream, {&piece, 1});
+         over.reduce_scatter(stream, {&piece, 1});
        },
        {[&] { gloo->_reduce_scatter_base(gloo_scattered, input)->wait(); },
         [&] {
@@ -113,21 +159,26 @@ int run_rank(int rank, int size, int port, int turns, std::int64_t mib, const st
           gloo->reduce_scatter(outputs, inputs)->wait();
         }}},
       {"all_reduce",
-       [&] { group->all_reduce(stream, troupe::TensorView::contiguous(summed.data_ptr(), troupe::DType::f32, {count}), troupe::Reduction::sum); },
+       [&](Communicator& over) { over.all_reduce(stream, troupe::TensorView::contiguous(summed.data_ptr(), troupe::DType::f32, {count}), troupe::Reduction::sum); },
        {[&] {
          std::vector<at::Tensor> values{gloo_summed};
          gloo->allreduce(values)->wait();
        }}}};
-  for (const auto& comparison : comparisons) compare(*group, comparison, turns, rank == 0);
+  for (const auto& comparison : comparisons) compare(*group, *tcp.group, comparison, turns, rank == 0);
 
-  comparisons[0].ours();
-  comparisons[1].ours();
-  summed.copy_(input);
-  gloo_summed.copy_(input);
-  comparisons[2].ours();
-  for (const auto& comparison : comparisons) comparison.gloo.back()();
-  const bool same = agree(gathered, gloo_gathered) && agree(scattered, gloo_scattered) && agree(summed, gloo_summed);
+  bool same = true;
+  for (Communicator* const over : {group.get(), tcp.group.get()}) {
+    summed.copy_(input);
+    gloo_summed.copy_(input);
+    for (const auto& comparison : comparisons) {
+      comparison.ours(*over);
+      comparison.gloo.back()();
+    }
+    same = same && agree(gathered, gloo_gathered) && agree(scattered, gloo_scattered) && agree(summed, gloo_summed);
+  }
   if (!same) std::fprintf(stderr, "rank %d: Gloo and we do not agree\n", rank);
+  double together = 0;  // nobody leaves while the other still works
+  group->all_reduce(stream, troupe::TensorView::contiguous(&together, troupe::DType::f64, {1}), troupe::Reduction::sum);
   return same ? 0 : 1;
 }
 
