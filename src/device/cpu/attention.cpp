@@ -1,4 +1,5 @@
 #include "src/device/cpu/arguments.hpp"
+#include "src/device/cpu/attention_blocks.hpp"
 #include "src/device/cpu/attention_reference.hpp"
 #include "src/device/cpu/cpu_kernels.hpp"
 
@@ -20,6 +21,7 @@ constexpr const char* rule = "q, out [B,S,H,d], k, v [B,S,KV,d] of one floating 
 void CpuKernels::attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse) {
   const Arguments arguments("attention", rule, {{"q", q}, {"k", k}, {"v", v}, {"out", out}, {"lse", lse}});
   arguments.require(attention_shapes(q, k, v, lse) && alike(q, out));
+  if (q.dtype != DType::f64) return attention_blocks(q, k, v, scale, out, lse, scratch_);
   attention_reference(q, k, v, scale, out, lse);
 }
 
@@ -28,6 +30,7 @@ void CpuKernels::attention_backward(Stream&, TensorView dout, TensorView q, Tens
   const Arguments arguments("attention_backward", rule,
                             {{"dout", dout}, {"q", q}, {"k", k}, {"v", v}, {"out", out}, {"lse", lse}, {"dq", dq}, {"dk", dk}, {"dv", dv}});
   arguments.require(attention_shapes(q, k, v, lse) && alike(q, out) && alike(q, dout) && alike(q, dq) && alike(k, dk) && alike(k, dv));
+  if (q.dtype != DType::f64) return attention_blocks_backward(dout, q, k, v, out, lse, scale, dq, dk, dv, scratch_);
   attention_reference_backward(dout, q, k, v, out, lse, scale, dq, dk, dv);
 }
 
