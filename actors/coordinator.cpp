@@ -71,6 +71,7 @@ void Coordinator::report(const Letter<schema::StepReport>& letter) {
   if (const auto* mismatch = std::get_if<StepJoin::Mismatch>(&joined)) return raise({mismatch->problem, letter.from().rank});
   if (const auto* record = std::get_if<StepRecord>(&joined)) {
     progress_at_ = runtime().clock.now();
+    if (epoch_->unsealed.contains(step)) epoch_->seals.reported(step, record->total_tokens);
     events_.step(*record);
   }
 }
@@ -80,7 +81,7 @@ void Coordinator::shard_saved(const Letter<schema::ShardSaved>& letter) {
   const auto body = letter.body();
   ShardFact fact{.rank = letter.from().rank, .file = body.getFile(), .bytes = body.getBytes(), .hash = body.getHash(), .problem = {}};
   if (!body.getOk()) fact.problem = body.getProblem().size() > 0 ? std::string{body.getProblem()} : std::string{"the shard could not be written"};
-  if (auto parts = epoch_->seals.add(letter.where().step, std::move(fact))) seal(std::move(*parts));
+  epoch_->seals.add(letter.where().step, std::move(fact));
 }
 
 void Coordinator::sealed(const Letter<schema::CheckpointSealed>& letter) {
@@ -140,6 +141,7 @@ void Coordinator::act() {
     case Phase::gathering: return decide_membership();
     case Phase::preparing: return start_steps();
     case Phase::running:
+      while (auto parts = epoch_->seals.take()) seal(std::move(*parts));
       grant();
       return drain_when_finished();
     case Phase::draining:

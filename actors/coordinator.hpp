@@ -53,7 +53,7 @@ class Coordinator final : public Actor<Coordinator> {
   struct Epoch {
     Epoch(const BeginEpoch& begin, const StepPolicy& policy, std::uint64_t tokens_before)
         : begun(begin), horizon(policy, begin.restore_step), reports(static_cast<std::uint32_t>(begin.members.size()), begin.restore_step, tokens_before),
-          seals(static_cast<std::uint32_t>(begin.members.size())) {}
+          seals(begin.epoch, static_cast<std::uint32_t>(begin.members.size())) {}
     BeginEpoch begun;
     HorizonBook horizon;
     StepJoin reports;

@@ -25,6 +25,9 @@ std::optional<RefuseEpoch> refuse_member(const JoinedRank& member, const JoinedR
   if (member.config_hash != options.config_hash)
     return refuse(fmt::format("{} has another configuration (hash {:016x}) than the job ({:016x}): give all workers the same file and the same overrides", name_of_place(member),
                               member.config_hash, options.config_hash));
+  if (member.restored != options.restore_step)
+    return refuse(fmt::format("the job resumes from the checkpoint of step {}, but {} sees {}: all ranks must see the same checkpoint folder", options.restore_step.value(), name_of_place(member),
+                              member.restored == Step{0} ? std::string{"none"} : fmt::format("step {}", member.restored.value())));
   return std::nullopt;
 }
 
@@ -57,14 +60,8 @@ EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, con
                        fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks have joined; absent: rank {}. Look at their logs, or whether they were started",
                                    std::chrono::duration<double>(options.init_timeout).count(), members.size(), options.world_size, absent)};
   }
-  const JoinedRank& first = *members.begin()->second;
-  for (const auto& [rank, member] : members) {
-    if (member->restored == first.restored) continue;
-    return RefuseEpoch{rank, fmt::format("{} finds step {} as the newest sealed checkpoint, {} finds step {}: all ranks must see the same checkpoint folder", name_of_place(*member),
-                                         member->restored.value(), name_of_place(first), first.restored.value())};
-  }
   const EpochId epoch = options.previous.next();
-  BeginEpoch begin{.epoch = epoch, .members = {}, .first_step = first.restored.next(), .restore_step = first.restored, .communicator_tag = fmt::format("{}-e{}", options.job, epoch.value())};
+  BeginEpoch begin{.epoch = epoch, .members = {}, .first_step = options.restore_step.next(), .restore_step = options.restore_step, .communicator_tag = fmt::format("{}-e{}", options.job, epoch.value())};
   for (const auto& [rank, member] : members) begin.members.push_back(rank);
   return begin;
 }

@@ -19,6 +19,7 @@ struct EpochOptions {
   std::uint32_t world_size = 1;
   std::uint64_t config_hash = 0;
   Nanos init_timeout{std::chrono::seconds{300}};  ///< comm.init_timeout_seconds: all ranks must have joined by then
+  Step restore_step;                              ///< sealed checkpoint that the job resumes from; 0: none
   std::string job;                                ///< unique for each run: names communicators
   EpochId previous{0};
 };
@@ -38,7 +39,7 @@ struct RefuseEpoch {
 using EpochDecision = std::variant<KeepWaiting, BeginEpoch, RefuseEpoch>;
 
 /// `waited`: since the Coordinator began to listen. Refuses as soon as what is known cannot become an epoch: a rank outside the
-/// world, one that joined twice, another world size or config than the Coordinator's, a different newest checkpoint; or, after the
+/// world, one that joined twice, another world size or config than the Coordinator's, one that does not see the checkpoint to resume from; or, after the
 /// timeout, because ranks are absent.
 [[nodiscard]] EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, const EpochOptions& options);
 

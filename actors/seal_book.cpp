@@ -10,15 +10,22 @@ std::string CheckpointParts::problem() const {
   return {};
 }
 
-std::optional<CheckpointParts> SealBook::add(Step step, ShardFact shard) {
-  auto& shards = open_[step];
+void SealBook::add(Step step, ShardFact shard) {
   const Rank rank = shard.rank;
-  shards.emplace(rank, std::move(shard));
-  if (shards.size() < ranks_) return std::nullopt;
-  CheckpointParts parts{step, {}};
-  for (auto& [owner, fact] : shards) parts.shards.push_back(std::move(fact));
-  open_.erase(step);
-  return parts;
+  open_[step].emplace(rank, std::move(shard));
+}
+
+std::optional<CheckpointParts> SealBook::take() {
+  for (auto entry = open_.begin(); entry != open_.end(); ++entry) {
+    const auto tokens = tokens_.find(entry->first);
+    if (entry->second.size() < ranks_ || tokens == tokens_.end()) continue;
+    CheckpointParts parts{epoch_, entry->first, tokens->second, {}};
+    for (auto& [owner, fact] : entry->second) parts.shards.push_back(std::move(fact));
+    open_.erase(entry);
+    tokens_.erase(tokens);
+    return parts;
+  }
+  return std::nullopt;
 }
 
 }  // namespace troupe

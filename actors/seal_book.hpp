@@ -19,21 +19,28 @@ struct ShardFact {
 
 /// The parts of a checkpoint that is being written.
 struct CheckpointParts {
+  EpochId epoch;
   Step step;
+  std::uint64_t total_tokens = 0;   ///< valid tokens since step 1, this step included
   std::vector<ShardFact> shards;  ///< in rank order
   [[nodiscard]] std::string problem() const;  ///< of the first rank that failed; empty: all parts are there
 };
 
-/// Collects the parts of checkpoints until all ranks have told theirs. Pure; the Coordinator's handlers only.
+/// Collects the parts of checkpoints until all ranks have told theirs and the step is reported. Pure; the Coordinator's handlers only.
 class SealBook {
  public:
-  explicit SealBook(std::uint32_t ranks) : ranks_(ranks) {}
-  /// All parts, once the last has come. A part told twice counts once.
-  [[nodiscard]] std::optional<CheckpointParts> add(Step step, ShardFact shard);
-  [[nodiscard]] bool pending() const noexcept { return !open_.empty(); }
+  SealBook(EpochId epoch, std::uint32_t ranks) : epoch_(epoch), ranks_(ranks) {}
+  /// A part told twice counts once.
+  void add(Step step, ShardFact shard);
+  /// What a step's record says of it; a checkpoint is complete when all parts and this are known.
+  void reported(Step step, std::uint64_t total_tokens) { tokens_[step] = total_tokens; }
+  /// The next complete checkpoint, once.
+  [[nodiscard]] std::optional<CheckpointParts> take();
 
  private:
+  EpochId epoch_;
   std::uint32_t ranks_;
+  std::map<Step, std::uint64_t> tokens_;
   std::map<Step, std::map<Rank, ShardFact>> open_;
 };
 

@@ -28,12 +28,13 @@ int refuse(const Error& error) {
 /// From first to last worker of one run on this host.
 class Launch {
  public:
-  Launch(const TrainRequest& request, const JobConfig& config, RunFolder& folder, Log& log, const SignalQueue& signals)
-      : request_(request), config_(config), folder_(folder), log_(log), signals_(signals) {}
+  Launch(const TrainRequest& request, const JobConfig& config, PreparedRun& run, Log& log, const SignalQueue& signals)
+      : request_(request), config_(config), run_(run), folder_(run.folder), log_(log), signals_(signals) {}
 
   int run(std::uint32_t world_size) {
     const Secret secret = Secret::random();
-    auto record = open_record(config_, folder_, world_size, log_);
+    auto record = open_record(config_, run_, world_size, ::isatty(STDOUT_FILENO) == 1, log_);
+    if (!record) return refuse(record.error());
     JobHostOptions options;
     options.world_size = world_size;
     options.job = new_job_name();
@@ -41,8 +42,8 @@ class Launch {
     options.port = request_.port;
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
-    options.coordinator = coordinator_options(config_, folder_, world_size, log_);
-    auto host = JobHost::start(std::move(options), *record, log_);
+    options.coordinator = coordinator_options(config_, run_, world_size, log_);
+    auto host = JobHost::start(std::move(options), **record, log_);
     if (!host) return refuse(host.error());
     host_ = host->get();
     const std::string address = fmt::format("127.0.0.1:{}", host_->port());
@@ -119,6 +120,7 @@ class Launch {
 
   const TrainRequest& request_;
   const JobConfig& config_;
+  PreparedRun& run_;
   RunFolder& folder_;
   Log& log_;
   const SignalQueue& signals_;
@@ -138,12 +140,17 @@ int train(const TrainRequest& request) {
   if (!config) return refuse(config.error());
   const std::uint32_t world_size = request.processes.value_or(request.ranks_in_process.value_or(1));
   if (auto fits = check_world(*config, world_size); !fits) return refuse(fits.error());
-  auto folder = open_run_folder(*config, request.overwrite);
-  if (!folder) return refuse(folder.error());
-  const auto log = make_log(LogOptions{.who = "launcher", .file = (folder->path() / "logs" / "launcher.log").string(), .console = true, .colour = ::isatty(STDOUT_FILENO) == 1});
+  auto run = prepare_run(*config, request.overwrite);
+  if (!run) return refuse(run.error());
+  const auto log = make_log(LogOptions{.who = "launcher", .file = (run->folder.path() / "logs" / "launcher.log").string(), .console = true, .colour = ::isatty(STDOUT_FILENO) == 1});
   for (const std::string& note : config->notes) log->warning(note);
+  for (const std::string& warning : run->warnings) log->warning(warning);
+  if (const Step step = run->checkpoints->restore_step(); step.value() >= static_cast<std::uint64_t>(config->training.steps)) {
+    log->info(fmt::format("nothing to do: the checkpoint of step {} is already at training.steps = {}", step.value(), config->training.steps));
+    return exit_done;
+  }
   try {
-    return Launch(request, *config, *folder, *log, signals).run(world_size);
+    return Launch(request, *config, *run, *log, signals).run(world_size);
   } catch (const std::exception& problem) {
     log->error(problem.what());
     return exit_failed;

@@ -39,7 +39,7 @@ std::string write(const Hello& hello) {
   return json{{"first", hello.first.value()}, {"ranks", hello.ranks}, {"world_size", hello.world_size}, {"pid", hello.pid}, {"host", hello.host}, {"address", to_hex(hello.address)}}.dump();
 }
 std::string write(const Welcome& welcome) {
-  return json{{"config", welcome.config}, {"job", welcome.job}, {"run_folder", welcome.run_folder}, {"incarnation", welcome.incarnation.value()}, {"address", to_hex(welcome.address)}}.dump();
+  return json{{"config", welcome.config}, {"job", welcome.job}, {"run_folder", welcome.run_folder}, {"incarnation", welcome.incarnation.value()}, {"restore_step", welcome.restore_step.value()}, {"address", to_hex(welcome.address)}}.dump();
 }
 std::string write(const std::vector<Peer>& peers) {
   json all = json::array();
@@ -56,6 +56,7 @@ Result<Hello> read_hello(std::string_view text) {
 Result<Welcome> read_welcome(std::string_view text) {
   return parse<Welcome>("the launcher's welcome", text, [](const json& j) {
     return Welcome{j.at("config").get<std::string>(), j.at("job").get<std::string>(), j.at("run_folder").get<std::string>(), Incarnation{j.at("incarnation").get<std::uint32_t>()},
+                   Step{j.at("restore_step").get<std::uint64_t>()},
                    bytes_of(j.at("address"))};
   });
 }

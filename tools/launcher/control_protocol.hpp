@@ -40,6 +40,7 @@ struct Welcome {
   std::string job;                 ///< unique for each run
   std::string run_folder;
   Incarnation incarnation;
+  Step restore_step;              ///< sealed checkpoint to resume from; 0: none
   std::vector<std::byte> address;  ///< of the launcher's transport
 };
 

@@ -127,6 +127,7 @@ class Host final : public JobHost {
     welcome.config = options_.config;
     welcome.job = options_.job;
     welcome.run_folder = options_.run_folder.string();
+    welcome.restore_step = options_.coordinator.epoch.restore_step;
     welcome.address = link_->address();
     return welcome;
   }

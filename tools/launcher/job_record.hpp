@@ -1,20 +1,32 @@
 #pragma once
 #include <filesystem>
-#include <fstream>
-#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "actors/job_events.hpp"
 #include "src/base/log.hpp"
+#include "src/metrics/console_line.hpp"
+#include "src/metrics/metrics_file.hpp"
 
 namespace troupe {
 
-/// Writes what happens to the job into RUN/journal.jsonl (one JSON object a line: time, event, fields) and the notable part into the
-/// log; hands each step to the metric sinks. Called by the Coordinator's handlers.
+struct JobRecordOptions {
+  std::filesystem::path run_folder;
+  std::uint32_t world_size = 1;
+  bool checkpoints = true;       ///< are any written?
+  Step restored;                 ///< metrics of later steps are cut: those steps run again
+  MetricsSettings metrics;
+  DeviceRates rates;
+  bool colour = false;
+};
+
+/// Writes what happens to the job: RUN/journal.jsonl (one JSON object a line: time, event, fields), RUN/metrics.jsonl (every step), the
+/// notable part into the log. Called by the Coordinator's handlers; a full disk is a warning, the lines wait.
 class JobRecord final : public JobEvents {
  public:
-  using StepSink = std::function<void(const StepRecord&)>;
-  JobRecord(const std::filesystem::path& run_folder, std::uint32_t world_size, bool checkpoints, StepSink sink, Log& log);
+  /// The error names the file that cannot be opened, or its line that is not ours.
+  [[nodiscard]] static Result<std::unique_ptr<JobRecord>> open(const JobRecordOptions& options, Log& log);
   void joined(const JoinedRank& rank, std::uint32_t so_far) override;
   void epoch_begun(const BeginEpoch& epoch) override;
   void epoch_ready(EpochId epoch, std::uint64_t arena_bytes) override;
@@ -25,11 +37,17 @@ class JobRecord final : public JobEvents {
   void finished(const JobEnd& end) override;
 
  private:
-  std::uint32_t world_size_;
-  bool checkpoints_;
-  StepSink sink_;
+  struct Line;
+  JobRecord(const JobRecordOptions& options, Log& log, MetricsFile metrics, LineFile journal);
+  void write(const char* event, const Line& fields);
+  void warn_once(const Result<void>& written);
+
+  JobRecordOptions options_;
   Log& log_;
-  std::ofstream journal_;
+  MetricsFile metrics_;
+  LineFile journal_;
+  ConsoleReporter console_;
+  bool warned_ = false;
 };
 
 }  // namespace troupe

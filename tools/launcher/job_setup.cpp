@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "src/data/byte_tokenizer.hpp"
+#include "src/model/families.hpp"
 #include "src/optimizer/warmup_stable_decay.hpp"
 #include "tools/launcher/secret.hpp"
 
@@ -18,20 +20,32 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
   return {};
 }
 
-Result<RunFolder> open_run_folder(const JobConfig& config, bool overwrite) {
-  RunFolder::Request request{.path = config.job.dump_folder, .overwrite = overwrite, .resumable = false, .why_not = {}};
+Result<PreparedRun> prepare_run(const JobConfig& config, bool overwrite) {
+  // Looked at before the lock, to decide; looked for and cleaned after it.
+  const auto storage = make_posix_storage();
+  const auto sealed = CheckpointStore(std::filesystem::path(config.job.dump_folder) / config.checkpoint.folder, *storage).steps();
+  if (!sealed) return sealed.error();
+  RunFolder::Request request{.path = config.job.dump_folder, .overwrite = overwrite, .resumable = config.checkpoint.enable && !sealed->empty(), .why_not = {}};
+  if (!sealed->empty() && !config.checkpoint.enable) request.why_not = "holds checkpoints, which checkpoint.enable = false does not resume from";
   auto folder = RunFolder::open(request);
-  if (!folder) return folder;
-  if (auto written = folder->write("config.toml", config.to_toml()); !written) return written.error();
-  return folder;
+  if (!folder) return folder.error();
+  PreparedRun run{std::move(folder.value()), nullptr, {}};
+  run.checkpoints = std::make_shared<JobCheckpoints>(config, run.folder.path());
+  if (auto looked = run.checkpoints->look(run.warnings); !looked) return looked.error();
+  if (const auto& found = run.checkpoints->found(); found && found->manifest.position.model_only && found->manifest.position.step.value() < static_cast<std::uint64_t>(config.training.steps))
+    return Error{fmt::format("{} holds weights alone (checkpoint.last_save_model_only): nothing to go on from. Resume from an earlier one with --checkpoint.load_step, or begin anew with --overwrite",
+                             found->folder.string())};
+  if (auto written = run.folder.write("config.toml", config.to_toml()); !written) return written.error();
+  return run;
 }
 
-CoordinatorOptions coordinator_options(const JobConfig& config, const RunFolder&, std::uint32_t world_size, Log& log) {
+CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, Log& log) {
   const FittedSchedule fitted = fit_schedule(config.lr_scheduler, static_cast<std::uint64_t>(config.training.steps));
   for (const std::string& warning : fitted.warnings) log.warning(warning);
   CoordinatorOptions options;
   options.epoch.world_size = world_size;
   options.epoch.config_hash = config.hash();
+  options.epoch.restore_step = run.checkpoints->restore_step();
   options.epoch.init_timeout = std::chrono::seconds{config.comm.init_timeout_seconds};
   options.train_timeout = std::chrono::seconds{config.comm.train_timeout_seconds};
   options.steps.last_step = Step{static_cast<std::uint64_t>(config.training.steps)};
@@ -41,11 +55,23 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const RunFolder&
     if (!checkpoint.enable) return false;
     return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
   };
+  options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
+  options.seal = [checkpoints = run.checkpoints, world_size](const CheckpointParts& parts) { checkpoints->seal(parts, world_size); };
   return options;
 }
 
-std::unique_ptr<JobRecord> open_record(const JobConfig& config, const RunFolder& folder, std::uint32_t world_size, Log& log) {
-  return std::make_unique<JobRecord>(folder.path(), world_size, config.checkpoint.enable, [](const StepRecord&) {}, log);
+Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log) {
+  JobRecordOptions options;
+  options.run_folder = run.folder.path();
+  options.world_size = world_size;
+  options.checkpoints = config.checkpoint.enable;
+  options.restored = run.checkpoints->restore_step();
+  options.metrics = config.metrics;
+  options.colour = colour;
+  const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  if (!model) return model.error();
+  options.rates.flops_per_token = model->flops_per_token(config.training.seq_len);
+  return JobRecord::open(options, log);
 }
 
 std::string new_job_name() {

@@ -3,11 +3,13 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "actors/coordinator.hpp"
 #include "src/base/log.hpp"
 #include "src/base/result.hpp"
 #include "src/config/job_config.hpp"
+#include "tools/launcher/job_checkpoints.hpp"
 #include "tools/launcher/job_record.hpp"
 #include "tools/launcher/run_folder.hpp"
 
@@ -16,14 +18,20 @@ namespace troupe {
 /// Does this configuration make a job of `world_size` ranks? The error names keys and numbers.
 [[nodiscard]] Result<void> check_world(const JobConfig& config, std::uint32_t world_size);
 
-/// Locks and prepares RUN: decides between resume, fresh start and refusal, and writes config.toml.
-[[nodiscard]] Result<RunFolder> open_run_folder(const JobConfig& config, bool overwrite);
+/// The run's folder, locked, and the checkpoint to resume from.
+struct PreparedRun {
+  RunFolder folder;
+  std::shared_ptr<JobCheckpoints> checkpoints;
+  std::vector<std::string> warnings;
+};
+/// Decides between resume, fresh start and refusal, and writes config.toml.
+[[nodiscard]] Result<PreparedRun> prepare_run(const JobConfig& config, bool overwrite);
 
 /// What the Coordinator needs of the configuration: steps, schedule, checkpoints, time limits.
-[[nodiscard]] CoordinatorOptions coordinator_options(const JobConfig& config, const RunFolder& folder, std::uint32_t world_size, Log& log);
+[[nodiscard]] CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, Log& log);
 
 /// Journal, metrics.jsonl and console of a job. Owned by whoever hosts the Coordinator.
-[[nodiscard]] std::unique_ptr<JobRecord> open_record(const JobConfig& config, const RunFolder& folder, std::uint32_t world_size, Log& log);
+[[nodiscard]] Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log);
 
 /// A name that no other run has.
 [[nodiscard]] std::string new_job_name();

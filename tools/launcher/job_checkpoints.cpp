@@ -1,0 +1,51 @@
+#include "tools/launcher/job_checkpoints.hpp"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+namespace troupe {
+
+std::uint64_t data_row_after(Step step, const RunPosition* position, std::uint64_t rows_per_step) {
+  const std::uint64_t before = position == nullptr ? 0 : position->data_row;
+  const std::uint64_t steps = step.value() - (position == nullptr ? 0 : position->step.value());
+  return before + steps * rows_per_step;
+}
+
+JobCheckpoints::JobCheckpoints(const JobConfig& config, const std::filesystem::path& run_folder)
+    : config_(config), storage_(make_posix_storage()), store_(run_folder / config.checkpoint.folder, *storage_) {}
+
+Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
+  if (!config_.checkpoint.enable) return {};
+  auto cleaned = store_.clean();
+  if (!cleaned) return cleaned.error();
+  for (const std::string& line : *cleaned) warnings.push_back(line);
+  auto found = store_.find(config_.checkpoint.load_step, true, warnings);
+  if (!found) return found.error();
+  found_ = std::move(found.value());
+  return {};
+}
+
+bool JobCheckpoints::model_only(Step step) const { return config_.checkpoint.last_save_model_only && step.value() == static_cast<std::uint64_t>(config_.training.steps); }
+
+void JobCheckpoints::seal(const CheckpointParts& parts, std::uint32_t world_size) {
+  RunPosition position;
+  position.step = parts.step;
+  position.epoch = parts.epoch;
+  position.world = world_size;
+  position.config_hash = config_.hash();
+  const auto micro_batches = config_.micro_batches(world_size);
+  const std::uint64_t rows_per_step = static_cast<std::uint64_t>(config_.training.local_batch_size) * world_size * static_cast<std::uint64_t>(micro_batches ? *micro_batches : 1);
+  position.data_row = data_row_after(parts.step, found_ ? &found_->manifest.position : nullptr, rows_per_step);
+  position.tokens = parts.total_tokens;
+  position.model_only = model_only(parts.step);
+  std::vector<SavedShard> shards;
+  for (const ShardFact& fact : parts.shards) shards.push_back({fact.file, fact.bytes, fact.hash});
+  if (auto sealed = store_.seal(position, shards); !sealed) {
+    (void)store_.give_up(parts.step, parts.epoch);
+    throw std::runtime_error(sealed.error().message);
+  }
+  (void)store_.purge(config_.checkpoint.keep_latest_k);  // an old one that cannot be deleted is tried again after the next
+}
+
+}  // namespace troupe

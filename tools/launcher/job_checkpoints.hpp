@@ -1,0 +1,39 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/seal_book.hpp"
+#include "src/checkpoint/checkpoint_store.hpp"
+#include "src/config/job_config.hpp"
+
+namespace troupe {
+
+/// The checkpoints of one run, as whoever hosts the Coordinator sees them: which one to resume from, and the sealing of new ones.
+class JobCheckpoints {
+ public:
+  JobCheckpoints(const JobConfig& config, const std::filesystem::path& run_folder);
+  /// Cleans up what crashed saves left and looks for the one to resume from, reading and checking all of it. Blocks.
+  /// `warnings`: damaged ones that were passed over. An error when checkpoint.load_step names none, or all are damaged.
+  [[nodiscard]] Result<void> look(std::vector<std::string>& warnings);
+  [[nodiscard]] const std::optional<FoundCheckpoint>& found() const noexcept { return found_; }
+  [[nodiscard]] Step restore_step() const noexcept { return found_ ? found_->manifest.position.step : Step{0}; }
+  [[nodiscard]] std::uint64_t tokens() const noexcept { return found_ ? found_->manifest.position.tokens : 0; }
+  /// Manifest, rename, purge. Blocks; on a storage lane. Throws std::runtime_error with what the storage said; nothing is sealed then.
+  void seal(const CheckpointParts& parts, std::uint32_t world_size);
+  /// Does the checkpoint of this step hold weights alone?
+  [[nodiscard]] bool model_only(Step step) const;
+
+ private:
+  JobConfig config_;
+  std::unique_ptr<Storage> storage_;
+  CheckpointStore store_;
+  std::optional<FoundCheckpoint> found_;
+};
+
+/// Rows of data used when `step` is over, in a job that resumed from `position` (null: from the seed).
+[[nodiscard]] std::uint64_t data_row_after(Step step, const RunPosition* position, std::uint64_t rows_per_step);
+
+}  // namespace troupe

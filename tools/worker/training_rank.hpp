@@ -1,0 +1,41 @@
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <string>
+
+#include "actors/rank_factory.hpp"
+#include "src/collectives/shared_memory_communicator.hpp"
+#include "src/config/job_config.hpp"
+#include "src/runtime/runtime.hpp"
+
+namespace troupe {
+
+class RingTracer;
+
+struct TrainingRankOptions {
+  JobConfig config;
+  std::uint32_t world_size = 1;
+  std::filesystem::path run_folder;
+  Runtime* runtime = nullptr;        ///< of this rank
+  Directory* directory = nullptr;
+  caf::actor_system* system = nullptr;
+  SharedMemoryRegistry* registry = nullptr;  ///< all ranks are threads of this process; null: they are processes
+  RingTracer* tracer = nullptr;      ///< null: off
+};
+
+/// Builds a real rank: device, data, model, plans, communicators, state from the seed or from a sealed checkpoint. Tells the log what
+/// was built: parameters, memory of each edge and arena, mesh, precision.
+class TrainingRankFactory final : public RankFactory {
+ public:
+  explicit TrainingRankFactory(TrainingRankOptions options) : options_(std::move(options)) {}
+  [[nodiscard]] std::unique_ptr<RankBody> build(const EpochStart& start) override;
+  void cancel(const std::string& cause) noexcept override;
+
+ private:
+  TrainingRankOptions options_;
+  std::stop_source stop_;
+};
+
+}  // namespace troupe
