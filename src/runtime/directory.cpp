@@ -67,15 +67,16 @@ void Directory::post(std::shared_ptr<const Parcel> parcel) {
   const auto to = parcel->envelope().getTo();
   const ActorAddress address{Rank{to.getRank()}, static_cast<ActorKind>(to.getActor())};
   caf::actor actor;
+  RemoteSender* remote = nullptr;
   {
     const std::shared_lock lock(book_->mutex);
     if (const auto found = book_->actors.find(key_of(address)); found != book_->actors.end()) {
       actor = found->second;
-    } else if (book_->remote && !book_->local_ranks.contains(address.rank)) {
-      book_->remote->send(std::move(parcel));
-      return;
+    } else if (!book_->local_ranks.contains(address.rank)) {
+      remote = book_->remote;
     }
   }
+  if (remote) return remote->send(std::move(parcel));  // not under the lock: it may post here itself
   const bool delivered = actor && dispatch(std::move(parcel), [&](auto letter) { caf::anon_send(actor, std::move(letter)); });
   if (!delivered) book_->undeliverable.fetch_add(1, std::memory_order_relaxed);
 }

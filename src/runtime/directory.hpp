@@ -32,7 +32,8 @@ class Directory final : public PostOffice {
   void remove(const ActorAddress& address);
   /// The handle at an address; invalid if there is none.
   [[nodiscard]] caf::actor find(const ActorAddress& address) const;
-  /// Where letters for ranks of other processes go; null: they are dropped and counted. It must outlive its last use here.
+  /// Where letters for ranks of other processes go; null: they are dropped and counted. A send that has begun
+  /// may still run when this returns: the sender must outlive whoever posts.
   void set_remote(RemoteSender* remote);
   /// Forgets all actors and the remote sender; later letters are dropped.
   void clear();
