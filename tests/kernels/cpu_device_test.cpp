@@ -40,6 +40,28 @@ TEST_F(CpuDevice, KernelsRunOnLanes) {
   EXPECT_EQ(x.sum().item<float>(), 8.0F);
 }
 
+TEST_F(CpuDevice, TwoIntraOperationThreadsRepeatBitForBit) {
+  const at::Tensor q = random({2, 130, 4, 32}, at::kBFloat16), k = random({2, 130, 2, 32}, at::kBFloat16), out = at::empty_like(q), lse = at::empty({2, 4, 130});
+  const at::Tensor x = random({260, 512}, at::kBFloat16), dy = random({260, 512}, at::kBFloat16), w = random({512}, at::kBFloat16), rstd = at::empty({260});
+  const auto run = [&](Kernels& kernels) {
+    std::vector<at::Tensor> r = {at::empty_like(q), at::empty_like(k), at::empty_like(k), at::empty({512, 512}), at::empty_like(x), at::empty({512}), at::empty_like(x)};
+    kernels.attention(stream_, view(q), view(k), view(k), 0.2, view(out), view(lse));
+    kernels.attention_backward(stream_, view(q), view(q), view(k), view(k), view(out), view(lse), 0.2, view(r[0]), view(r[1]), view(r[2]));
+    kernels.linear_backward_weight(stream_, view(dy), view(x), view(r[3]), false);
+    kernels.rms_norm(stream_, view(x), view(w), 1e-5, view(r[6]), view(rstd));
+    kernels.rms_norm_backward(stream_, view(dy), view(x), view(w), view(rstd), view(r[4]), false, view(r[5]), false);
+    return r;
+  };
+  const std::vector<at::Tensor> alone = run(kernels_);
+  const std::unique_ptr<Device> two = make_cpu_device(2);
+  const std::vector<at::Tensor> once = run(two->kernels()), twice = run(two->kernels());
+  static_cast<void>(make_cpu_device(1));  // the number of threads belongs to the process: back to what the other tests have
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    EXPECT_TRUE(same_bits(once[i], twice[i])) << i;
+    EXPECT_LT(relative_error(once[i], alone[i]), 1e-3) << i;
+  }
+}
+
 TEST_F(CpuDevice, ThreadsMayCallAtOnceAndGetWhatOneThreadGets) {
   const at::Tensor x = random({33, 65}, at::kBFloat16), dy = random({33, 40}, at::kBFloat16), alone = at::empty({40, 65});
   kernels_.linear_backward_weight(stream_, view(dy), view(x), view(alone), false);
