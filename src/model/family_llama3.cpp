@@ -50,13 +50,13 @@ UnitDescription block_unit(const Llama3Flavour& f, std::int64_t layer, bool dept
   const double depth = 0.02 / std::sqrt(2.0 * static_cast<double>(depth_init ? layer + 1 : f.layers));
   const std::string p = "layers." + std::to_string(layer) + ".";
   // The cut at ±2 is absolute, a hundred standard deviations away. w3 takes the depth's std, w1 does not.
-  return {.name = "layer " + std::to_string(layer),
-          .parameters = {matrix(p + "attention.wq.weight", f.dim, f.dim, 0.02, 2), matrix(p + "attention.wk.weight", kv_dim, f.dim, 0.02, 2),
-                         matrix(p + "attention.wv.weight", kv_dim, f.dim, 0.02, 2), matrix(p + "attention.wo.weight", f.dim, f.dim, depth, 2),
-                         matrix(p + "feed_forward.w1.weight", ffn, f.dim, 0.02, 2), matrix(p + "feed_forward.w2.weight", f.dim, ffn, depth, 2),
-                         matrix(p + "feed_forward.w3.weight", ffn, f.dim, depth, 2), norm(p + "attention_norm.weight", f.dim),
-                         norm(p + "ffn_norm.weight", f.dim)},
-          .tape = block_tape(f)};
+  return {
+      .name = "layer " + std::to_string(layer),
+      .parameters = {matrix(p + "attention.wq.weight", f.dim, f.dim, 0.02, 2), matrix(p + "attention.wk.weight", kv_dim, f.dim, 0.02, 2),
+                     matrix(p + "attention.wv.weight", kv_dim, f.dim, 0.02, 2), matrix(p + "attention.wo.weight", f.dim, f.dim, depth, 2),
+                     matrix(p + "feed_forward.w1.weight", ffn, f.dim, 0.02, 2), matrix(p + "feed_forward.w2.weight", f.dim, ffn, depth, 2),
+                     matrix(p + "feed_forward.w3.weight", ffn, f.dim, depth, 2), norm(p + "attention_norm.weight", f.dim), norm(p + "ffn_norm.weight", f.dim)},
+      .tape = block_tape(f)};
 }
 
 UnitDescription head_unit(const Llama3Flavour& f) {
@@ -105,7 +105,8 @@ std::int64_t llama3_ffn_width(const Llama3Flavour& flavour) {
 }
 
 ModelDescription describe_llama3(const Llama3Flavour& flavour, const Llama3Options& options) {
-  const std::string sizes = "dim " + std::to_string(flavour.dim) + ", n_heads " + std::to_string(flavour.heads) + ", n_kv_heads " + std::to_string(flavour.kv_heads);
+  const std::string sizes =
+      "dim " + std::to_string(flavour.dim) + ", n_heads " + std::to_string(flavour.heads) + ", n_kv_heads " + std::to_string(flavour.kv_heads);
   if (flavour.dim % flavour.heads != 0 || flavour.heads % flavour.kv_heads != 0 || flavour.dim / flavour.heads % 2 != 0) {
     throw std::invalid_argument("llama3 cannot have " + sizes + ": n_heads must divide dim into heads of even width, n_kv_heads must divide n_heads");
   }

@@ -17,7 +17,7 @@ struct Llama3Flavour {
   std::int64_t multiple_of;
   std::int64_t vocab_size;
   std::int64_t ffn_hidden = 0;  ///< width that replaces the rule's; 0: by the rule
-  bool tied = false;  ///< the head is the embedding
+  bool tied = false;            ///< the head is the embedding
   double rope_theta = 500000;
   double norm_eps = 1e-5;
 };

@@ -20,9 +20,9 @@ struct ParameterDescription {
   std::string name;
   std::int64_t rows = 0;
   std::int64_t cols = 1;
-  bool vector = false;   ///< of one dimension
-  bool linear = false;   ///< weight of a linear: may be fp8
-  std::string tied_to;   ///< this name's memory is another parameter's: no state of its own, gradients are summed there
+  bool vector = false;  ///< of one dimension
+  bool linear = false;  ///< weight of a linear: may be fp8
+  std::string tied_to;  ///< this name's memory is another parameter's: no state of its own, gradients are summed there
   Initialisation initialisation;
   [[nodiscard]] std::int64_t elements() const noexcept { return rows * cols; }
   [[nodiscard]] Shape shape() const { return vector ? Shape{rows} : Shape{rows, cols}; }

@@ -5,7 +5,10 @@
 namespace troupe {
 
 PlainStep::PlainStep(TrainingModel& model, Device& device, Communicator& communicator, Load load)
-    : model_(model), communicator_(communicator), load_(std::move(load)), batch_(device.allocate(model.options().batch.bytes(), Placement::device)),
+    : model_(model),
+      communicator_(communicator),
+      load_(std::move(load)),
+      batch_(device.allocate(model.options().batch.bytes(), Placement::device)),
       weights_(device.allocate(model.estimate().weights_slot_bytes(), Placement::device)),
       gradients_(device.allocate(model.estimate().gradients_slot_bytes(), Placement::device)) {}
 PlainStep::~PlainStep() = default;

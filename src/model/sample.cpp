@@ -19,16 +19,19 @@ constexpr std::uint32_t length_step = 32;  // contexts are padded to multiples o
 class Inference {
  public:
   Inference(TrainingModel& model, Device& device, std::uint32_t length)
-      : device_(device), layout_(model.estimate().layout),
+      : device_(device),
+        layout_(model.estimate().layout),
         plan_(plan_tapes(model.description(), layout_, {1, static_cast<std::int64_t>(length), model.options().compute}, {.inference = true})),
-        arena_(device.allocate(plan_.arena_bytes, Placement::device)), batch_(device.allocate(2 * length * sizeof(std::int32_t), Placement::device)) {
+        arena_(device.allocate(plan_.arena_bytes, Placement::device)),
+        batch_(device.allocate(2 * length * sizeof(std::int32_t), Placement::device)) {
     const DType type = plan_.sizes.compute == DType::f64 ? DType::f64 : DType::f32;
     const Shape shape{plan_.sizes.seq_len, model.description().head_dim / 2, 2};
     rotary_ = device.allocate(static_cast<std::size_t>(shape.elements()) * size_of(type), Placement::device);
     std::vector<double> table = rotary_table(model.description().rotary, plan_.sizes.seq_len);
     const TensorView rotary = TensorView::contiguous(rotary_->bytes().data(), type, shape, device.info().id);
     device.kernels().cast(stream_, TensorView::contiguous(table.data(), DType::f64, shape), rotary);
-    program_ = std::make_unique<TapeProgram>(TapeProgram::Inputs{plan_, layout_, device.kernels(), arena_->bytes(), rotary, model.float8_scales(), nullptr, 1.0});
+    program_ =
+        std::make_unique<TapeProgram>(TapeProgram::Inputs{plan_, layout_, device.kernels(), arena_->bytes(), rotary, model.float8_scales(), nullptr, 1.0});
   }
 
   /// Logits that follow the last of `tokens`, on the host.

@@ -9,8 +9,8 @@
 namespace troupe {
 
 struct SampleOptions {
-  std::uint32_t count = 100;     ///< tokens to add
-  double temperature = 1.0;      ///< 0: always the likeliest (greedy)
+  std::uint32_t count = 100;  ///< tokens to add
+  double temperature = 1.0;   ///< 0: always the likeliest (greedy)
   std::uint64_t seed = 0;
   std::uint32_t context = 256;   ///< the most tokens that are looked back on
   std::int32_t stop_token = -1;  ///< ends the text; -1: none

@@ -61,7 +61,11 @@ TensorView ShardMemory::amaxes() const {
 
 StateTensor ShardMemory::part(std::size_t parameter, const std::string& prefix, const TensorView& view, bool model) const {
   const LaidParameter& p = layout_.parameters[parameter];
-  return {.name = prefix + p.description.name, .global_shape = p.description.shape(), .first_row = p.first_row(rank_), .rows = p.rows_of(rank_), .view = view,
+  return {.name = prefix + p.description.name,
+          .global_shape = p.description.shape(),
+          .first_row = p.first_row(rank_),
+          .rows = p.rows_of(rank_),
+          .view = view,
           .model = model};
 }
 
@@ -71,8 +75,13 @@ StateTensors ShardMemory::state() const {
     all.push_back(part(i, "", master(i), true));
     all.push_back(part(i, "optimizer.exp_avg.", first_moment(i), false));
     all.push_back(part(i, "optimizer.exp_avg_sq.", second_moment(i), false));
-    all.push_back({.name = "optimizer.step." + layout_.parameters[i].description.name, .global_shape = {1}, .first_row = 0, .rows = 1,
-                   .view = TensorView::contiguous(count(i), DType::i64, {1}, device_), .model = false, .replicated = true});
+    all.push_back({.name = "optimizer.step." + layout_.parameters[i].description.name,
+                   .global_shape = {1},
+                   .first_row = 0,
+                   .rows = 1,
+                   .view = TensorView::contiguous(count(i), DType::i64, {1}, device_),
+                   .model = false,
+                   .replicated = true});
   }
   return all;
 }

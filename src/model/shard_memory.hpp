@@ -22,16 +22,18 @@ class ShardMemory {
   /// rows_per_rank × cols values.
   [[nodiscard]] float* gradient_with_padding(std::size_t parameter) const;
   [[nodiscard]] std::int64_t* count(std::size_t parameter) const;
-  [[nodiscard]] float* amax(std::size_t parameter) const;   ///< of a parameter with fp8
+  [[nodiscard]] float* amax(std::size_t parameter) const;  ///< of a parameter with fp8
   [[nodiscard]] float* scale(std::size_t parameter) const;
-  [[nodiscard]] TensorView amaxes() const;                  ///< of all parameters with fp8
+  [[nodiscard]] TensorView amaxes() const;  ///< of all parameters with fp8
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] StateTensors state() const;
   [[nodiscard]] StateTensors gradients() const;
   [[nodiscard]] std::size_t bytes() const;
 
   /// Pure: what the constructor will allocate, [masters, moments, gradients, counts and scales].
-  struct Bytes { std::size_t masters = 0, moments = 0, gradients = 0, scalars = 0; };
+  struct Bytes {
+    std::size_t masters = 0, moments = 0, gradients = 0, scalars = 0;
+  };
   [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout);
 
  private:

@@ -88,7 +88,8 @@ void StateProgram::reduce(Stream& stream, Micro micro, Unit unit, std::span<std:
     const auto count = static_cast<std::size_t>(p.rows_per_rank * p.description.cols);
     // A tied parameter gets a gradient from two units; in backward the reader (the head) comes before the owner.
     const bool first = micro.value() == 0 && !(p.tied && !slot.tied_reader);
-    reduce_.push_back({reinterpret_cast<const float*>(gradients.data() + slot.gradient_offset), in_.memory.gradient_with_padding(slot.parameter), count, !first});
+    reduce_.push_back(
+        {reinterpret_cast<const float*>(gradients.data() + slot.gradient_offset), in_.memory.gradient_with_padding(slot.parameter), count, !first});
     reduced_ += count * sizeof(float) * (in_.layout.world - 1);
   }
   dp_shard.reduce_scatter(stream, reduce_);

@@ -39,9 +39,7 @@ OperationCost cost_of(const TapeStep& step, const Tape& tape, const TapeSizes& s
   const auto tokens = static_cast<double>(sizes.tokens());
   const auto weights = static_cast<double>(weight_elements);
   switch (step.type) {
-    case OperationType::linear:
-      cost.forward_flops = cost.backward_input_flops = cost.backward_weight_flops = 2 * tokens * weights;
-      break;
+    case OperationType::linear: cost.forward_flops = cost.backward_input_flops = cost.backward_weight_flops = 2 * tokens * weights; break;
     case OperationType::attention:
       // q kᵀ and p v over the whole square, as the usual count does (no causal halving); backward computes five products.
       cost.forward_flops = 4 * tokens * static_cast<double>(sizes.seq_len * step.heads * step.head_dim);
@@ -94,8 +92,7 @@ ValueIndex TapeBuilder::attention(std::string name, ValueIndex q, ValueIndex k, 
                                   std::int64_t head_dim) {
   const ValueIndex y = value(name, heads * head_dim);
   const ValueIndex lse = value(name + ".lse", heads, true);
-  tape_.steps.push_back(
-      {.type = OperationType::attention, .in = {q, k, v}, .out = {y, lse}, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim});
+  tape_.steps.push_back({.type = OperationType::attention, .in = {q, k, v}, .out = {y, lse}, .heads = heads, .kv_heads = kv_heads, .head_dim = head_dim});
   return y;
 }
 

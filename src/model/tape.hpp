@@ -32,9 +32,9 @@ using ValueIndex = std::uint16_t;
 struct TapeStep {
   OperationType type{};
   std::vector<ValueIndex> in, out;
-  int parameter = -1;          ///< index among the unit's parameters
+  int parameter = -1;                                  ///< index among the unit's parameters
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  ///< rotary: heads and head_dim of x; attention: all
-  double eps = 0;              ///< rms_norm
+  double eps = 0;                                      ///< rms_norm
 };
 
 /// A unit of the model as a static list of operations on named values; backward is its reverse, with the gradients of a value that

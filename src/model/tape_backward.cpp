@@ -8,7 +8,12 @@ namespace {
 class BackwardEmitter {
  public:
   BackwardEmitter(TapeEmitter& out, const UnitDescription& unit, const UnitLayout& layout, const UnitValues& values)
-      : out_(out), unit_(unit), layout_(layout), values_(values), gradient_(unit.tape.values.size(), -1), consumed_(unit.tape.values.size(), false),
+      : out_(out),
+        unit_(unit),
+        layout_(layout),
+        values_(values),
+        gradient_(unit.tape.values.size(), -1),
+        consumed_(unit.tape.values.size(), false),
         weight_written_(unit.parameters.size(), false) {}
 
   int run(int output_gradient) {
@@ -21,7 +26,10 @@ class BackwardEmitter {
   }
 
  private:
-  struct Target { int buffer; bool accumulate; };
+  struct Target {
+    int buffer;
+    bool accumulate;
+  };
 
   void reverse(const TapeStep& step) {
     const int dy = step.out.empty() ? -1 : gradient_[step.out[0]];
@@ -55,8 +63,15 @@ class BackwardEmitter {
     return out_.buffer(unit_.name + " d " + described.name, BufferKind::gradient, out_.sizes().compute, out_.sizes().tokens(), described.width);
   }
   void emit(InstructionCode code, const TapeStep& step, std::vector<int> operands, bool accumulate = false, int weight = -1) {
-    Instruction instruction{.code = code, .operands = std::move(operands), .parameter = step.parameter, .weight = weight, .accumulate = accumulate, .heads = step.heads,
-                            .kv_heads = step.kv_heads, .head_dim = step.head_dim, .eps = step.eps};
+    Instruction instruction{.code = code,
+                            .operands = std::move(operands),
+                            .parameter = step.parameter,
+                            .weight = weight,
+                            .accumulate = accumulate,
+                            .heads = step.heads,
+                            .kv_heads = step.kv_heads,
+                            .head_dim = step.head_dim,
+                            .eps = step.eps};
     if (step.parameter >= 0 && code != InstructionCode::linear_backward_input && code != InstructionCode::linear_fp8_backward_input) {
       instruction.accumulate_weight = weight_written_[static_cast<std::size_t>(step.parameter)];
       weight_written_[static_cast<std::size_t>(step.parameter)] = true;

@@ -29,8 +29,8 @@ bool reads_weights(const std::vector<Instruction>& instructions) noexcept {
 
 int TapeEmitter::buffer(std::string name, BufferKind kind, DType dtype, std::int64_t rows, std::int64_t cols) {
   const auto bytes = static_cast<std::size_t>(rows * cols) * size_of(dtype);
-  plan_.buffers.push_back({.name = std::move(name), .kind = kind, .dtype = dtype, .rows = rows, .cols = cols, .first = std::numeric_limits<std::uint32_t>::max(),
-                           .bytes = bytes});
+  plan_.buffers.push_back(
+      {.name = std::move(name), .kind = kind, .dtype = dtype, .rows = rows, .cols = cols, .first = std::numeric_limits<std::uint32_t>::max(), .bytes = bytes});
   return static_cast<int>(plan_.buffers.size() - 1);
 }
 
@@ -79,11 +79,8 @@ class ForwardEmitter {
       case OperationType::embedding: return emit(InstructionCode::embedding, step, {result(step, 0)});
       case OperationType::rms_norm: return emit(InstructionCode::rms_norm, step, {in(step, 0), result(step, 0), result(step, 1)});
       case OperationType::linear: return linear(step);
-      case OperationType::rotary:
-        values_.buffer[step.out[0]] = in(step, 0);
-        return emit(InstructionCode::rotary, step, {in(step, 0)});
-      case OperationType::attention:
-        return emit(InstructionCode::attention, step, {in(step, 0), in(step, 1), in(step, 2), result(step, 0), result(step, 1)});
+      case OperationType::rotary: values_.buffer[step.out[0]] = in(step, 0); return emit(InstructionCode::rotary, step, {in(step, 0)});
+      case OperationType::attention: return emit(InstructionCode::attention, step, {in(step, 0), in(step, 1), in(step, 2), result(step, 0), result(step, 1)});
       case OperationType::swiglu: return emit(InstructionCode::swiglu, step, {in(step, 0), in(step, 1), result(step, 0)});
       case OperationType::add: return emit(InstructionCode::add, step, {in(step, 0), in(step, 1), result(step, 0)});
       case OperationType::cross_entropy: return emit(InstructionCode::cross_entropy, step, {in(step, 0)});
@@ -106,8 +103,14 @@ class ForwardEmitter {
     return values_.buffer[v] = out_.value_buffer(prefix_, unit_.tape.values[v], BufferKind::activation);
   }
   void emit(InstructionCode code, const TapeStep& step, std::vector<int> operands, int weight = -1) {
-    out_.emit({.code = code, .operands = std::move(operands), .parameter = step.parameter, .weight = weight, .heads = step.heads, .kv_heads = step.kv_heads,
-               .head_dim = step.head_dim, .eps = step.eps});
+    out_.emit({.code = code,
+               .operands = std::move(operands),
+               .parameter = step.parameter,
+               .weight = weight,
+               .heads = step.heads,
+               .kv_heads = step.kv_heads,
+               .head_dim = step.head_dim,
+               .eps = step.eps});
   }
   [[nodiscard]] bool in_fp8(const TapeStep& step) const {
     return step.type == OperationType::linear && layout_.slots[static_cast<std::size_t>(step.parameter)].fp8;

@@ -32,19 +32,37 @@ struct TapeBuffer {
 
 /// What an instruction calls; one kernel each but for the casts (amax, scale, quantize).
 enum class InstructionCode : std::uint8_t {
-  embedding, rms_norm, linear, linear_fp8, rotary, attention, swiglu, add, cross_entropy, cast_fp8, cast_weight_fp8,
-  embedding_backward, rms_norm_backward, linear_backward_weight, linear_backward_input, linear_fp8_backward_weight, linear_fp8_backward_input,
-  rotary_backward, attention_backward, swiglu_backward, copy
+  embedding,
+  rms_norm,
+  linear,
+  linear_fp8,
+  rotary,
+  attention,
+  swiglu,
+  add,
+  cross_entropy,
+  cast_fp8,
+  cast_weight_fp8,
+  embedding_backward,
+  rms_norm_backward,
+  linear_backward_weight,
+  linear_backward_input,
+  linear_fp8_backward_weight,
+  linear_fp8_backward_input,
+  rotary_backward,
+  attention_backward,
+  swiglu_backward,
+  copy
 };
 
 /// One call on buffers of the arena; operands in the kernel's order. Fp8 operands are followed by their scale buffer, but for weights
 /// that were gathered in fp8, whose scale the shards own.
 struct Instruction {
   InstructionCode code{};
-  std::vector<int> operands;    ///< indices into TapePlan::buffers
-  int parameter = -1;           ///< of the unit
-  int weight = -1;              ///< buffer with the weight cast to fp8 here, its scale follows in the next buffer; -1: as gathered
-  bool accumulate = false;      ///< adds to the input's gradient
+  std::vector<int> operands;  ///< indices into TapePlan::buffers
+  int parameter = -1;         ///< of the unit
+  int weight = -1;            ///< buffer with the weight cast to fp8 here, its scale follows in the next buffer; -1: as gathered
+  bool accumulate = false;    ///< adds to the input's gradient
   bool accumulate_weight = false;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  ///< as TapeStep
   double eps = 0;
@@ -61,11 +79,11 @@ struct TapePlan {
   TapeSizes sizes;
   std::vector<std::vector<Instruction>> forward, backward;  ///< [unit]; backward in the order of execution within the unit
   std::vector<TapeBuffer> buffers;
-  std::size_t arena_bytes = 0;  ///< what first-fit by lifetime needs
-  std::size_t peak_bytes = 0;   ///< the most that lives at one instruction; arena − peak is lost to fragmentation
+  std::size_t arena_bytes = 0;                           ///< what first-fit by lifetime needs
+  std::size_t peak_bytes = 0;                            ///< the most that lives at one instruction; arena − peak is lost to fragmentation
   std::array<std::size_t, buffer_kinds> peak_by_kind{};  ///< [BufferKind] at the peak, without what backward finds saved
-  std::size_t peak_saved = 0;   ///< what lives at the peak from forward into backward, of all kinds
-  int logits = -1;              ///< buffer
+  std::size_t peak_saved = 0;                            ///< what lives at the peak from forward into backward, of all kinds
+  int logits = -1;                                       ///< buffer
 };
 
 /// Whether one of these reads a weight of the unit.

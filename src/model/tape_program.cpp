@@ -97,8 +97,8 @@ void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
     case InstructionCode::rms_norm_backward: {
       TensorView rstd = view(o[2]);
       rstd.shape = Shape{rstd.shape[0]};
-      return k.rms_norm_backward(call.stream, view(o[0]), view(o[1]), weight(call, i.parameter), rstd, view(o[3]), i.accumulate, weight_gradient(call, i.parameter),
-                                 i.accumulate_weight);
+      return k.rms_norm_backward(call.stream, view(o[0]), view(o[1]), weight(call, i.parameter), rstd, view(o[3]), i.accumulate,
+                                 weight_gradient(call, i.parameter), i.accumulate_weight);
     }
     case InstructionCode::linear_backward_weight:
       return k.linear_backward_weight(call.stream, view(o[0]), view(o[1]), weight_gradient(call, i.parameter), i.accumulate_weight);

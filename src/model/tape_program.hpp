@@ -19,11 +19,11 @@ class TapeProgram final : public ComputeProgram {
     const TapePlan& plan;
     const WeightLayout& layout;
     Kernels& kernels;
-    std::span<std::byte> arena;          ///< plan.arena_bytes
-    TensorView rotary;                   ///< [seq_len, head_dim / 2, 2]
-    std::vector<const float*> scales;    ///< [LaidParameter] of weights that are gathered in fp8; null for the others
-    StepTotals* totals = nullptr;        ///< device memory
-    double gradient_scale = 1;           ///< 1 / nominal tokens
+    std::span<std::byte> arena;        ///< plan.arena_bytes
+    TensorView rotary;                 ///< [seq_len, head_dim / 2, 2]
+    std::vector<const float*> scales;  ///< [LaidParameter] of weights that are gathered in fp8; null for the others
+    StepTotals* totals = nullptr;      ///< device memory
+    double gradient_scale = 1;         ///< 1 / nominal tokens
   };
   explicit TapeProgram(Inputs inputs) : in_(std::move(inputs)) {}
 

@@ -18,7 +18,8 @@ void check(const ModelDescription& model, const TrainingOptions& o) {
   const auto refuse = [&](const std::string& what) { throw std::invalid_argument("training " + model.name + ": " + what); };
   if (o.world == 0 || o.rank >= o.world) refuse("rank " + std::to_string(o.rank) + " of a world of " + std::to_string(o.world));
   if (o.micro_batches == 0 || o.batch.tokens() == 0) refuse("a step needs at least one micro-batch of one token");
-  if (o.compute != DType::f32 && o.compute != DType::bf16 && o.compute != DType::f64) refuse("compute type " + std::string(name_of(o.compute)) + "; it is float32 or bfloat16");
+  if (o.compute != DType::f32 && o.compute != DType::bf16 && o.compute != DType::f64)
+    refuse("compute type " + std::string(name_of(o.compute)) + "; it is float32 or bfloat16");
   if (o.compute == DType::f64 && o.float8.enable) refuse("fp8 beside float64");
 }
 
@@ -63,7 +64,8 @@ std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingE
 void upload(Kernels& kernels, std::span<const double> values, TensorView to) {
   Stream stream;
   const Shape shape{to.shape.elements()};
-  kernels.cast(stream, TensorView::contiguous(const_cast<double*>(values.data()), DType::f64, shape), TensorView::contiguous(to.data, to.dtype, shape, to.device));
+  kernels.cast(stream, TensorView::contiguous(const_cast<double*>(values.data()), DType::f64, shape),
+               TensorView::contiguous(to.data, to.dtype, shape, to.device));
 }
 
 }  // namespace
@@ -113,13 +115,21 @@ struct TrainingModel::Parts {
   StateProgram shards;
 
   Parts(ModelDescription m, TrainingOptions o, Device& d, const HaltWord* halt)
-      : model(std::move(m)), options(with_nominal(std::move(o))), device(d), estimate(estimate_training(model, options)), memory(estimate.layout, options.rank, d),
-        arena(d.allocate(estimate.tapes.arena_bytes, Placement::device)), rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
-        totals(d.allocate(sizeof(StepTotals), Placement::host)), compute(compute_inputs()), shards(shard_inputs(halt)) {
+      : model(std::move(m)),
+        options(with_nominal(std::move(o))),
+        device(d),
+        estimate(estimate_training(model, options)),
+        memory(estimate.layout, options.rank, d),
+        arena(d.allocate(estimate.tapes.arena_bytes, Placement::device)),
+        rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
+        totals(d.allocate(sizeof(StepTotals), Placement::host)),
+        compute(compute_inputs()),
+        shards(shard_inputs(halt)) {
     new (totals->bytes().data()) StepTotals();
     upload(device.kernels(), rotary_table(model.rotary, estimate.tapes.sizes.seq_len), rotary_view());
     if (allocated() != estimate.resident_bytes()) {
-      throw std::logic_error("memory of " + model.name + ": planned " + std::to_string(estimate.resident_bytes()) + " bytes, allocated " + std::to_string(allocated()));
+      throw std::logic_error("memory of " + model.name + ": planned " + std::to_string(estimate.resident_bytes()) + " bytes, allocated " +
+                             std::to_string(allocated()));
     }
   }
 
@@ -145,9 +155,7 @@ struct TrainingModel::Parts {
   [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
     return {estimate.layout, memory, device.kernels(), step_totals(), device.info().id, halt, options.optimizer, options.max_norm, options.nominal_tokens};
   }
-  [[nodiscard]] std::size_t allocated() const {
-    return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size();
-  }
+  [[nodiscard]] std::size_t allocated() const { return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size(); }
 };
 
 TrainingModel::TrainingModel(ModelDescription model, TrainingOptions options, Device& device, const HaltWord* halt)
@@ -193,7 +201,8 @@ std::vector<const float*> TrainingModel::float8_scales() const { return parts_->
 void TrainingModel::after_restore() { *parts_->step_totals() = StepTotals(); }
 
 void TrainingModel::place_weights(Stream& stream, Unit unit, std::span<std::byte> weights) {
-  if (parts_->options.world != 1) throw std::logic_error("place_weights needs the whole state in one rank; this world has " + std::to_string(parts_->options.world));
+  if (parts_->options.world != 1)
+    throw std::logic_error("place_weights needs the whole state in one rank; this world has " + std::to_string(parts_->options.world));
   if (unit.value() == 0) {
     parts_->shards.find_amaxes(stream);
     parts_->shards.scales_from_amaxes(stream);

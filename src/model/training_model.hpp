@@ -16,24 +16,24 @@ namespace troupe {
 
 /// Everything that one rank's arithmetic of one epoch depends on. A value.
 struct TrainingOptions {
-  BatchLayout batch;                 ///< of one micro-batch of this rank
-  std::uint32_t micro_batches = 1;   ///< gradient accumulation
-  std::uint32_t rank = 0, world = 1; ///< in dp_shard
-  DType compute = DType::f32;        ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
+  BatchLayout batch;                  ///< of one micro-batch of this rank
+  std::uint32_t micro_batches = 1;    ///< gradient accumulation
+  std::uint32_t rank = 0, world = 1;  ///< in dp_shard
+  DType compute = DType::f32;         ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
   Float8Options float8;
   Recompute recompute = Recompute::none;
   AdamWSettings optimizer;
-  double max_norm = 1.0;             ///< ≤ 0: no clipping
-  double nominal_tokens = 0;         ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world
+  double max_norm = 1.0;      ///< ≤ 0: no clipping
+  double nominal_tokens = 0;  ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world
 };
 
 /// What one unit costs; for the plan compiler, estimate and simulate. FLOPs of one micro-batch.
 struct UnitCost {
-  std::size_t weights_bytes = 0;     ///< of a gather, all ranks' parts (one byte a value where fp8 travels)
-  std::size_t gradients_bytes = 0;   ///< of a reduce
+  std::size_t weights_bytes = 0;    ///< of a gather, all ranks' parts (one byte a value where fp8 travels)
+  std::size_t gradients_bytes = 0;  ///< of a reduce
   double forward_flops = 0, backward_flops = 0;
   bool backward_reads_weights = true;  ///< false (embedding): its backward may be called with an empty weights slot
-  std::int64_t parameters = 0;       ///< that its optimizer step updates, on all ranks
+  std::int64_t parameters = 0;         ///< that its optimizer step updates, on all ranks
 };
 
 /// Bytes of one kind of memory of one rank, known before step one.
@@ -51,9 +51,9 @@ struct TrainingEstimate {
   std::vector<MemoryItem> memory;
   double flops_per_token = 0;
   std::int64_t parameter_count = 0;
-  [[nodiscard]] std::size_t weights_slot_bytes() const noexcept;    ///< the largest unit's
+  [[nodiscard]] std::size_t weights_slot_bytes() const noexcept;  ///< the largest unit's
   [[nodiscard]] std::size_t gradients_slot_bytes() const noexcept;
-  [[nodiscard]] std::size_t resident_bytes() const noexcept;        ///< all that is not per slot
+  [[nodiscard]] std::size_t resident_bytes() const noexcept;  ///< all that is not per slot
 };
 [[nodiscard]] TrainingEstimate estimate_training(const ModelDescription& model, const TrainingOptions& options);
 

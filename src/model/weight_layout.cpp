@@ -21,7 +21,8 @@ std::string reason_to_skip(const ParameterDescription& p, const std::string& nam
     return std::to_string(p.rows) + " x " + std::to_string(p.cols) + " is not divisible by 16";
   }
   if (sizes.tokens() % float8_multiple != 0) {
-    return "batch x seq = " + std::to_string(sizes.rows) + " x " + std::to_string(sizes.seq_len) + " = " + std::to_string(sizes.tokens()) + " is not divisible by 16";
+    return "batch x seq = " + std::to_string(sizes.rows) + " x " + std::to_string(sizes.seq_len) + " = " + std::to_string(sizes.tokens()) +
+           " is not divisible by 16";
   }
   return {};
 }
@@ -43,7 +44,8 @@ bool select(const ParameterDescription& p, const TapeSizes& sizes, const Float8O
 }  // namespace
 
 WeightLayout lay_out_weights(const ModelDescription& model, const TapeSizes& sizes, const Float8Options& float8, std::uint32_t world) {
-  WeightLayout layout{.world = world, .compute = sizes.compute, .gradient = sizes.compute == DType::f64 ? DType::f64 : DType::f32, .parameters = {}, .units = {}, .float8 = {}};
+  WeightLayout layout{
+      .world = world, .compute = sizes.compute, .gradient = sizes.compute == DType::f64 ? DType::f64 : DType::f32, .parameters = {}, .units = {}, .float8 = {}};
   std::unordered_map<std::string, std::size_t> by_name;
   for (std::size_t u = 0; u < model.units.size(); ++u) {
     UnitLayout unit;

@@ -18,34 +18,36 @@ struct Float8Options {
 
 /// Which linears run in fp8, by name without ".weight", and why the others do not.
 struct Float8Selection {
-  struct Skipped { std::string name, why; };
+  struct Skipped {
+    std::string name, why;
+  };
   std::vector<std::string> converted;
   std::vector<Skipped> skipped;
 };
 
 /// One parameter as a unit's slots hold it: padded_rows × cols, row-major, member r's rows at [r, r+1) · rows_per_rank.
 struct ParameterSlot {
-  std::size_t parameter = 0;          ///< index into WeightLayout::parameters
-  std::size_t weight_offset = 0;      ///< bytes, in the weights slot
-  std::size_t gradient_offset = 0;    ///< bytes, in the gradients slot
-  DType stored = DType::f32;          ///< in the weights slot: the compute type, or e4m3
-  bool fp8 = false;                   ///< the linear computes in fp8
-  bool tied_reader = false;           ///< this unit reads another unit's parameter
+  std::size_t parameter = 0;        ///< index into WeightLayout::parameters
+  std::size_t weight_offset = 0;    ///< bytes, in the weights slot
+  std::size_t gradient_offset = 0;  ///< bytes, in the gradients slot
+  DType stored = DType::f32;        ///< in the weights slot: the compute type, or e4m3
+  bool fp8 = false;                 ///< the linear computes in fp8
+  bool tied_reader = false;         ///< this unit reads another unit's parameter
 };
 
 /// A parameter with state of its own; tied names have none.
 struct LaidParameter {
   ParameterDescription description;
-  std::size_t unit = 0;               ///< that owns it
-  std::int64_t rows_per_rank = 0;     ///< padded
+  std::size_t unit = 0;            ///< that owns it
+  std::int64_t rows_per_rank = 0;  ///< padded
   bool fp8 = false;
-  bool tied = false;                  ///< another unit reads it too
+  bool tied = false;  ///< another unit reads it too
   [[nodiscard]] std::int64_t first_row(std::uint32_t rank) const noexcept { return std::min(rows_per_rank * rank, description.rows); }
   [[nodiscard]] std::int64_t rows_of(std::uint32_t rank) const noexcept { return std::min(rows_per_rank * (rank + 1), description.rows) - first_row(rank); }
 };
 
 struct UnitLayout {
-  std::vector<ParameterSlot> slots;   ///< in the order of the unit's parameters
+  std::vector<ParameterSlot> slots;                    ///< in the order of the unit's parameters
   std::size_t weights_bytes = 0, gradients_bytes = 0;  ///< of a slot that holds the unit
 };
 

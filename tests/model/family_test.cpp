@@ -41,8 +41,9 @@ TEST(Llama3Family, ParametersHaveTorchtitansNames) {
   for (const UnitDescription& unit : model("tiny").units) {
     for (const ParameterDescription& p : unit.parameters) names.push_back(p.name);
   }
-  EXPECT_THAT(names, testing::IsSupersetOf({"tok_embeddings.weight", "layers.1.attention.wq.weight", "layers.0.attention.wo.weight", "layers.0.feed_forward.w3.weight",
-                                            "layers.1.attention_norm.weight", "layers.1.ffn_norm.weight", "norm.weight", "output.weight"}));
+  EXPECT_THAT(names,
+              testing::IsSupersetOf({"tok_embeddings.weight", "layers.1.attention.wq.weight", "layers.0.attention.wo.weight", "layers.0.feed_forward.w3.weight",
+                                     "layers.1.attention_norm.weight", "layers.1.ffn_norm.weight", "norm.weight", "output.weight"}));
   EXPECT_EQ(names.size(), 1 + 2 * 9 + 2U);
 }
 
@@ -95,7 +96,8 @@ TEST(Initialisation, StandardDeviationsAreTorchtitans) {
   EXPECT_NEAR(measured(0, 0), 1.0, 0.02);
   EXPECT_NEAR(measured(4, wq), 0.02, 0.0004);
   EXPECT_NEAR(measured(4, w1), 0.02, 0.0004);
-  for (const std::size_t depth_scaled : {std::size_t{wo}, std::size_t{w2}, std::size_t{w3}}) EXPECT_NEAR(measured(4, depth_scaled), 0.02 / std::sqrt(8.0), 0.0002);
+  for (const std::size_t depth_scaled : {std::size_t{wo}, std::size_t{w2}, std::size_t{w3}})
+    EXPECT_NEAR(measured(4, depth_scaled), 0.02 / std::sqrt(8.0), 0.0002);
   EXPECT_EQ(measured(4, attention_norm), 1.0);
   EXPECT_NEAR(measured(7, 1), 0.9866 / 16, 0.001);  // a normal cut at ±3σ has 0.9866 σ
 }

@@ -84,7 +84,8 @@ TEST(Float8, WeightsTravelAsOneByteAValue) {
   const auto numbers = train(llama3("tiny"), float8(2), markov_rows(64), 1, 1e-3);
   const WeightLayout layout = estimate_training(llama3("tiny"), float8(2)).layout;
   std::uint64_t expected = 0;  // the other rank's half, for forward and for backward, which the embedding does not need
-  for (const LaidParameter& p : layout.parameters) expected += static_cast<std::uint64_t>(p.description.elements()) / 2 * (p.fp8 ? 1 : 2) * (p.unit == 0 ? 1 : 2);
+  for (const LaidParameter& p : layout.parameters)
+    expected += static_cast<std::uint64_t>(p.description.elements()) / 2 * (p.fp8 ? 1 : 2) * (p.unit == 0 ? 1 : 2);
   EXPECT_EQ(numbers[0].bytes_gathered, expected);
 }
 

@@ -47,7 +47,12 @@ class SoleCommunicator final : public Communicator {
   void abort(const std::string&) noexcept override {}
 };
 
-struct Mode { const char* name; DType compute; bool float8; Recompute recompute; };
+struct Mode {
+  const char* name;
+  DType compute;
+  bool float8;
+  Recompute recompute;
+};
 class Memory : public testing::TestWithParam<Mode> {};
 
 TEST_P(Memory, WhatWasPlannedIsAllocatedAndUsedToTheLastByteAndAStepAllocatesNothing) {

@@ -10,7 +10,8 @@ namespace {
 
 /// Rows with the first `valid[row]` labels valid and the others ignored. `one_text`: all rows hold the first one's tokens.
 FillRow with_valid_labels(std::vector<std::size_t> valid, bool one_text = false) {
-  return [valid = std::move(valid), one_text, fill = markov_rows(64)](Step step, std::uint64_t row, std::span<std::int32_t> tokens, std::span<std::int32_t> labels) {
+  return [valid = std::move(valid), one_text, fill = markov_rows(64)](Step step, std::uint64_t row, std::span<std::int32_t> tokens,
+                                                                      std::span<std::int32_t> labels) {
     fill(step, one_text ? 0 : row, tokens, labels);
     for (std::size_t i = valid.at(row); i < labels.size(); ++i) labels[i] = -100;
   };
@@ -71,7 +72,8 @@ TEST(Normalisation, TheGradientIsThatOfTheReportedLoss) {
       std::size_t parameter = 0;
       for (const StateTensor& w : rank.model.state()) {
         if (!w.model) continue;
-        for (std::size_t i = 0; i < direction[parameter].size(); ++i) w.view.as<float>()[i] += static_cast<float>(distance * to_mean / here.grad_norm * direction[parameter][i]);
+        for (std::size_t i = 0; i < direction[parameter].size(); ++i)
+          w.view.as<float>()[i] += static_cast<float>(distance * to_mean / here.grad_norm * direction[parameter][i]);
         ++parameter;
       }
       return plain.run(EpochId{1}, Step{1}, 0.0).verdict.mean_loss;

@@ -38,7 +38,8 @@ using FillRow = std::function<void(Step, std::uint64_t row, std::span<std::int32
 void on_ranks(const ModelDescription& model, TrainingOptions options, const std::function<void(RankContext&)>& body);
 
 /// `steps` plain steps of the whole world; the numbers of rank 0.
-[[nodiscard]] std::vector<StepNumbers> train(const ModelDescription& model, const TrainingOptions& options, const FillRow& fill, std::uint64_t steps, double learning_rate);
+[[nodiscard]] std::vector<StepNumbers> train(const ModelDescription& model, const TrainingOptions& options, const FillRow& fill, std::uint64_t steps,
+                                             double learning_rate);
 
 /// Bytes of all state tensors of a rank, in order: to be compared bit for bit.
 [[nodiscard]] std::vector<std::byte> state_bytes(TrainingModel& model);

@@ -1,7 +1,8 @@
+#include "src/model/sample.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "src/model/sample.hpp"
 #include "tests/model/ranks.hpp"
 
 namespace troupe::test {

@@ -13,7 +13,10 @@ using testing::DoubleEq;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-struct Curve { ScheduleSettings settings; std::uint64_t steps; };
+struct Curve {
+  ScheduleSettings settings;
+  std::uint64_t steps;
+};
 
 std::vector<double> factors(const Curve& curve) {
   const WarmupStableDecay schedule = fit_schedule(curve.settings, curve.steps).schedule;
@@ -40,7 +43,9 @@ TEST(WarmupStableDecay, DecaysFromTheWarmUpOnWhereNoRatioIsSet) {
 
 TEST(WarmupStableDecay, NeitherWarmUpNorDecayIsAConstant) { EXPECT_THAT(factors({settings(0, 0.0), 6}), ElementsAre(1, 1, 1, 1, 1, 1)); }
 
-TEST(WarmupStableDecay, AWarmUpAsLongAsTheRunReachesThePeakInTheLastStep) { EXPECT_THAT(factors({settings(4, std::nullopt), 4}), ElementsAre(.25, .5, .75, 1)); }
+TEST(WarmupStableDecay, AWarmUpAsLongAsTheRunReachesThePeakInTheLastStep) {
+  EXPECT_THAT(factors({settings(4, std::nullopt), 4}), ElementsAre(.25, .5, .75, 1));
+}
 
 TEST(WarmupStableDecay, AWarmUpLongerThanTheRunIsCutWithAWarning) {
   EXPECT_THAT(factors({settings(8, std::nullopt), 5}), ElementsAre(DoubleEq(.2), DoubleEq(.4), DoubleEq(.6), DoubleEq(.8), 1));

@@ -94,7 +94,7 @@ TEST(TapePlan, AnInputOfSeveralFp8LinearsIsCastOnce) {
   o.float8 = {.enable = true, .filter_fqns = {"output"}, .all_gather = true};
   const TapePlan plan = estimate_training(model("tiny"), o).tapes;
   EXPECT_EQ(count(plan.forward[1], InstructionCode::linear_fp8), 7);
-  EXPECT_EQ(count(plan.forward[1], InstructionCode::cast_fp8), 4);  // for q k v, for o, for gate and up, for down
+  EXPECT_EQ(count(plan.forward[1], InstructionCode::cast_fp8), 4);   // for q k v, for o, for gate and up, for down
   EXPECT_EQ(count(plan.backward[1], InstructionCode::cast_fp8), 7);  // each output gradient
   EXPECT_EQ(count(plan.forward[1], InstructionCode::cast_weight_fp8), 0);
   o.float8.all_gather = false;
@@ -161,8 +161,8 @@ TEST(Float8Selection, FilteredAndIndivisibleLinearsStayAndSayWhy) {
   TrainingOptions o = options(1, 16);
   o.float8 = {.enable = true, .filter_fqns = {"wo"}, .all_gather = true};
   const Float8Selection chosen = estimate_training(describe_llama3(flavour), o).layout.float8;
-  EXPECT_THAT(chosen.converted, testing::UnorderedElementsAre("layers.0.attention.wq", "layers.0.attention.wk", "layers.0.attention.wv", "layers.1.attention.wq",
-                                                              "layers.1.attention.wk", "layers.1.attention.wv"));
+  EXPECT_THAT(chosen.converted, testing::UnorderedElementsAre("layers.0.attention.wq", "layers.0.attention.wk", "layers.0.attention.wv",
+                                                              "layers.1.attention.wq", "layers.1.attention.wk", "layers.1.attention.wv"));
   const auto skipped = [&](const char* name, const char* why) {
     return Contains(testing::AllOf(testing::Field(&Float8Selection::Skipped::name, name), testing::Field(&Float8Selection::Skipped::why, HasSubstr(why))));
   };
