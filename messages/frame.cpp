@@ -1,7 +1,11 @@
 #include "messages/frame.hpp"
 
 #include <openssl/crypto.h>
+#ifdef TROUPE_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // XXH3_64bits becomes the widest version that this processor has: 55 instead of 20 GB/s here
+#else
 #include <xxhash.h>
+#endif
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -42,6 +43,7 @@ class Node {
   std::vector<Rank> left;
   std::size_t sent = 0, failed = 0, slots_used_at_once = 0;
   std::vector<std::string> errors;
+  [[nodiscard]] std::size_t slots_in_use() const { return static_cast<std::size_t>(std::count(used_.begin(), used_.end(), true)); }
 
  private:
   Lease take_slot(std::uint64_t bytes);

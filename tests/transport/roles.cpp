@@ -1,7 +1,11 @@
 #include <unistd.h>
 
+#include <condition_variable>
 #include <iostream>
+#include <mutex>
 
+#include "src/transport/payload_slots.hpp"
+#include "src/transport/ucx_worker.hpp"
 #include "tests/transport/node.hpp"
 #include "tests/transport/peer_process.hpp"
 
@@ -55,10 +59,80 @@ int source(const std::vector<std::string>& arguments) {
   return 0;
 }
 
+/// A loader host. transports, batches, slots, bytes: sends that many batches, each only for a slot that the tester has free (SlotHome).
+int loader(const std::vector<std::string>& arguments) {
+  SlotCredit credit(static_cast<std::uint32_t>(std::stoul(arguments.at(2))));
+  const std::size_t bytes = std::stoul(arguments.at(3));
+  std::mutex mutex;
+  std::condition_variable changed;
+  Node node(peer, arguments.at(0), 0, 0, [&](Node&, const std::shared_ptr<const Parcel>& parcel) {
+    if (parcel->envelope().getBody().isSlotHome() && credit.give_back()) {
+      const std::lock_guard lock(mutex);
+      changed.notify_all();
+    }
+  });
+  meet(node);
+  const auto count = std::stoull(arguments.at(1));
+  for (std::uint64_t step = 1; step <= count; ++step) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return credit.take(); });
+    node.send(tester, batch(peer, tester, step, bytes));
+  }
+  const std::string problem = node.close(tester, CloseMode::flush);
+  return problem.empty() ? 0 : 4;
+}
+
+/// An attacker on the job's network who holds a captured frame: sends it twice, then with each byte flipped, then frames of an older life
+/// and of another job; last an honest one. transports.
+int forger(const std::vector<std::string>& arguments) {
+  TransportOptions options;
+  options.transports = arguments.at(0);
+  UcxWorker worker(options, [](void*, const void*, std::size_t, void*, std::size_t, const ucp_am_recv_param_t*) { return UCS_OK; }, nullptr);
+  std::cout << to_hex(worker.address()) << std::endl;
+  std::string line;
+  std::getline(std::cin, line);
+  const std::string address = from_hex(line);
+  ucp_ep_params_t parameters{};
+  parameters.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
+  parameters.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  parameters.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  ucp_ep_h endpoint = nullptr;
+  if (ucp_ep_create(worker.handle(), &parameters, &endpoint) != UCS_OK) return 5;
+  const auto finish = [&](void* request) {
+    while (UCS_PTR_IS_PTR(request) && ucp_request_check_status(request) == UCS_INPROGRESS) worker.progress();
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  };
+  const auto send = [&](const std::vector<std::byte>& frame) {
+    ucp_request_param_t none{};
+    finish(ucp_am_send_nbx(endpoint, frame_message, frame.data(), frame.size(), nullptr, 0, &none));
+  };
+  const Party self{peer, Incarnation{0}}, to{tester, Incarnation{0}};
+  FrameSealer sealer(test_session(), self, to);
+  const auto captured = *sealer.seal(*batch(peer, tester, 1), 0);
+  send(captured);
+  send(captured);
+  for (std::size_t i = 0; i < captured.size(); ++i) {
+    auto flipped = captured;
+    flipped[i] ^= std::byte{0x10};
+    send(flipped);
+  }
+  Session other_job = test_session();
+  other_job.job = 43;
+  FrameSealer foreign(other_job, self, to), older(test_session(), {peer, Incarnation{7}}, to);
+  send(*foreign.seal(*batch(peer, tester, 50), 0));
+  send(*older.seal(*batch(peer, tester, 51), 0));
+  send(*sealer.seal(*batch(peer, tester, 2), 0));
+  std::cout << captured.size() << std::endl;
+  ucp_request_param_t none{};
+  finish(ucp_ep_flush_nbx(endpoint, &none));
+  while (std::getline(std::cin, line)) {}
+  return 0;
+}
+
 }  // namespace
 
 const std::map<std::string, Role>& roles() {
-  static const std::map<std::string, Role> all = {{"sink", sink}, {"source", source}};
+  static const std::map<std::string, Role> all = {{"sink", sink}, {"source", source}, {"loader", loader}, {"forger", forger}};
   return all;
 }
 

@@ -133,7 +133,7 @@ TEST_P(TwoProcesses, APeerThatDiesWhileWeReceiveGivesTheSlotBack) {
   const auto before = node.letters.size();
   meet(node, next);
   EXPECT_TRUE(node.wait([&](const Node& n) { return n.letters.size() == before + 8; }));
-  EXPECT_EQ(node.slots_used_at_once, 2U);
+  EXPECT_TRUE(node.wait([](const Node& n) { return n.slots_in_use() == 0; }));
 }
 
 TEST_P(TwoProcesses, TheLastLetterBeforeACleanCloseAlwaysArrives) {
@@ -147,6 +147,18 @@ TEST_P(TwoProcesses, TheLastLetterBeforeACleanCloseAlwaysArrives) {
     EXPECT_TRUE(node.lost.empty()) << node.lost.front();
     EXPECT_EQ(node.close(peer, CloseMode::flush), "");
   }
+}
+
+TEST_P(TwoProcesses, AForcedCloseAnswersLettersThatTheReceiverNeverTook) {
+  PeerProcess process("sink", {tls(), "0", "0", "0"});  // no slots: payloads wait
+  Node node(tester, tls());
+  meet(node, process);
+  for (std::uint64_t step = 1; step <= 4; ++step) node.send(peer, batch(tester, peer, step, mebibyte));
+  node.send(peer, batch(tester, peer, 5));
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.sent == 1; }));
+  EXPECT_NE(node.close(peer, CloseMode::flush, std::chrono::milliseconds(200)).find("did not take everything in"), std::string::npos);
+  EXPECT_TRUE(node.wait([](const Node& n) { return n.failed == 4; }, std::chrono::seconds(2))) << node.failed;
+  EXPECT_EQ(node.transport().counters().in_flight_bytes, 0U);
 }
 
 TEST_P(TwoProcesses, BothMayCloseAtOnce) {
