@@ -70,6 +70,17 @@ TEST_F(LinearFloat8, AConvertedLinearIsCloseToTheUnquantisedOne) {
   EXPECT_LT(relative_error(y, at::mm(x.to(at::kDouble), w.to(at::kDouble).t())), 0.05);
 }
 
+TEST_F(LinearFloat8, EveryCodeIsReadExactly) {
+  const at::Tensor bytes = at::arange(256, at::kInt).to(at::kByte).reshape({256, 1});
+  const Scaled one{at::ones({1, 1}).to(at::kFloat8_e4m3fn), 1.0F};
+  const at::Tensor y = at::empty({256, 1}), dx = at::empty({256, 1});
+  const Scaled x{bytes.view(at::kFloat8_e4m3fn), 1.0F}, dy{bytes.view(at::kFloat8_e5m2), 1.0F};
+  kernels_.linear_fp8(stream_, x.view(), one.view(), view(y));
+  kernels_.linear_fp8_backward_input(stream_, dy.view(), one.view(), view(dx), false);
+  EXPECT_TRUE(at::allclose(y, x.codes.to(at::kFloat), 0, 0, true));
+  EXPECT_TRUE(at::allclose(dx, dy.codes.to(at::kFloat), 0, 0, true));
+}
+
 TEST_F(LinearFloat8, NotANumberIsNotLost) {
   const at::Tensor values = at::randn({4, 16});
   values[2][5] = std::nan("");
