@@ -40,9 +40,10 @@ const std::vector<std::pair<std::string, std::string>> beside{
     {"src/model", "src/optimizer"},   // a training model asks the schedule for its learning rate
     {"src/simulation", "src/plan"},   // simulated ranks run compiled plans
 };
-/// Libraries by the start of their headers' names, and the folders that may include them.
+/// Libraries by the start of their headers' names, and the folders, or single files, that may include them.
 const std::map<std::string, Names> libraries{
-    {"caf/", {"src/runtime", "src/simulation", "actors", "tests"}},
+    // job_host and worker_process own the program's two actor systems: they start and end them, and name no actor type.
+    {"caf/", {"src/runtime", "src/simulation", "actors", "tests", "benchmarks", "tools/launcher/job_host.cpp", "tools/worker/worker_process.cpp"}},
     {"ucp/|ucs/|uct/", {"src/transport", "tests/transport", "benchmarks"}},
     {"torch/|ATen/|c10/", {"src/device/cpu", "src/device/cuda", "tests", "benchmarks"}},
     {"cuda|nccl", {"src/device/cuda", "tests", "benchmarks"}},
@@ -68,7 +69,7 @@ std::vector<Include> includes_in(const std::string& text, const std::string& fil
   return found;
 }
 
-bool is_inside(const std::string& file, const std::string& folder) { return file.starts_with(folder + "/"); }
+bool is_inside(const std::string& file, const std::string& place) { return file == place || file.starts_with(place + "/"); }
 
 /// The layer that a path belongs to; empty if none.
 std::string layer_of(const std::string& path, std::size_t& row) {
