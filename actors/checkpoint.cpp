@@ -6,8 +6,8 @@ Checkpoint::Checkpoint(caf::actor_config& config, const ActorSeat& seat, std::sh
     : StepActor(config, seat, std::move(ground), EdgeKind::snapshots, {LaneKind::copy, LaneKind::storage}) {}
 
 caf::behavior Checkpoint::make_behavior() {
-  return {on(&Checkpoint::step_begin), on(&Checkpoint::step_report), on(&Checkpoint::checkpoint_sealed), on(&Checkpoint::lane_done),
-          on(&Checkpoint::slot_home),  on(&Checkpoint::inspect),     on(&Checkpoint::drain),             on(&Checkpoint::epoch_end)};
+  return {on(&Checkpoint::step_begin), on(&Checkpoint::step_report), on(&Checkpoint::checkpoint_sealed), on(&Checkpoint::lane_done), on(&Checkpoint::slot_home),
+          on(&Checkpoint::inspect),    on(&Checkpoint::drain),       on(&Checkpoint::epoch_end)};
 }
 
 void Checkpoint::act() {
@@ -50,11 +50,15 @@ void Checkpoint::save(const PlanCursor::Next& next) {
 bool Checkpoint::tolerates(Step step, OperationIndex operation, const std::string& cause) {
   const Plan* const plan_of_step = plan().plan_of(step);
   if (!plan_of_step || (*plan_of_step)[operation].fact.kind != OperationKind::save) return false;
-  runtime().log.warning("rank " + std::to_string(self().rank.value()) + ": the checkpoint of step " + std::to_string(step.value()) + " was not written: " + cause);
-  tell<schema::ShardSaved>(parts().shard_saved_to, Where{epoch(), step, {}, {}}, [&](auto body) {
-    body.setOk(false);
-    body.setProblem(cause);
-  }, {}, operation);
+  runtime().log.warning("rank " + std::to_string(self().rank.value()) + ": the checkpoint of step " + std::to_string(step.value()) +
+                        " was not written: " + cause);
+  tell<schema::ShardSaved>(
+      parts().shard_saved_to, Where{epoch(), step, {}, {}},
+      [&](auto body) {
+        body.setOk(false);
+        body.setProblem(cause);
+      },
+      {}, operation);
   return true;
 }
 

@@ -8,8 +8,8 @@ Compute::Compute(caf::actor_config& config, const ActorSeat& seat, std::shared_p
     : StepActor(config, seat, std::move(ground), EdgeKind::gradients, {LaneKind::compute}) {}
 
 caf::behavior Compute::make_behavior() {
-  return {on(&Compute::step_begin), on(&Compute::batch_ready), on(&Compute::weights_gathered), on(&Compute::lane_done),
-          on(&Compute::slot_home),  on(&Compute::inspect),     on(&Compute::drain),            on(&Compute::epoch_end)};
+  return {on(&Compute::step_begin), on(&Compute::batch_ready), on(&Compute::weights_gathered), on(&Compute::lane_done), on(&Compute::slot_home),
+          on(&Compute::inspect),    on(&Compute::drain),       on(&Compute::epoch_end)};
 }
 
 void Compute::batch_ready(const Letter<schema::BatchReady>& letter) {
@@ -47,7 +47,8 @@ void Compute::backward(const PlanCursor::Next& next) {
   work.run = [program = parts().compute, step = next.step, fact = next.operation->fact, batch, weights, out = gradients.bytes()](Stream& on) {
     program->backward(on, step, fact.micro, fact.unit, batch, weights, out);
   };
-  work.letters = [micro_batch_done = sends_micro_batch_done(next), gradient_ready = sends<schema::GradientReady>(ActorKind::sharding, next, [](auto) {}, gradients)] {
+  work.letters = [micro_batch_done = sends_micro_batch_done(next), gradient_ready = sends<schema::GradientReady>(
+                                                                       ActorKind::sharding, next, [](auto) {}, gradients)] {
     if (micro_batch_done) micro_batch_done();  // first: who has all gradients has the counts too
     gradient_ready();
   };
@@ -58,7 +59,8 @@ std::function<void()> Compute::sends_micro_batch_done(const PlanCursor::Next& ne
   const auto& last = next.operation->last_reads;
   const bool ends_batch = std::any_of(last.begin(), last.end(), [&](OperationIndex producer) { return (*next.plan)[producer].takes == EdgeKind::batches; });
   if (!ends_batch) return {};
-  const auto found = std::find_if(batches_.begin(), batches_.end(), [&](const Batch& b) { return b.step == next.step && b.micro == next.operation->fact.micro; });
+  const auto found =
+      std::find_if(batches_.begin(), batches_.end(), [&](const Batch& b) { return b.step == next.step && b.micro == next.operation->fact.micro; });
   if (found == batches_.end()) throw std::logic_error("a micro-batch ends whose BatchReady never came");
   const BatchFacts facts = found->facts;
   batches_.erase(found);

@@ -28,8 +28,8 @@ class Compute final : public StepActor<Compute> {
   void watch_for_want_of_a_batch();
 
   std::vector<Batch> batches_;
-  Nanos waiting_since_{-1};       ///< idle with no batch; negative: not so
-  Nanos waited_for_batches_{0};   ///< since the last MicroBatchDone
+  Nanos waiting_since_{-1};      ///< idle with no batch; negative: not so
+  Nanos waited_for_batches_{0};  ///< since the last MicroBatchDone
 };
 
 }  // namespace troupe

@@ -2,7 +2,8 @@
 
 namespace troupe {
 
-Metrics::Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground) : Actor(config, seat), ground_(std::move(ground)) {}
+Metrics::Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground)
+    : Actor(config, seat), ground_(std::move(ground)) {}
 
 caf::behavior Metrics::make_behavior() {
   return {on(&Metrics::metric_batch), on(&Metrics::step_report), on(&Metrics::inspect), on(&Metrics::drain), on(&Metrics::epoch_end)};
@@ -42,7 +43,8 @@ void Metrics::step_report(const Letter<schema::StepReport>& letter) {
 
 void Metrics::inspect(const Letter<schema::Inspect>& letter) {
   tell<schema::Inspection>(letter.from(), Where{epoch(), last_, {}, {}}, [&](auto body) {
-    body.setText("steps " + std::to_string(steps_) + ", committed " + std::to_string(committed_) + ", tokens " + std::to_string(tokens_) + "; last letter " + last_letter());
+    body.setText("steps " + std::to_string(steps_) + ", committed " + std::to_string(committed_) + ", tokens " + std::to_string(tokens_) + "; last letter " +
+                 last_letter());
   });
 }
 

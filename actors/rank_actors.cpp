@@ -55,7 +55,8 @@ struct RankActors::State {
   [[nodiscard]] ActorAddress address(ActorKind kind) const { return {parts().rank, kind}; }
   template <class T, class Fill>
   void tell(ActorKind to, Step step, Fill&& fill) const {
-    send<T>(*parts().runtime, Heading{address(to), address(ActorKind::supervisor), Where{parts().epoch, step, {}, {}}, {}, Nanos{0}, 0}, std::forward<Fill>(fill));
+    send<T>(*parts().runtime, Heading{address(to), address(ActorKind::supervisor), Where{parts().epoch, step, {}, {}}, {}, Nanos{0}, 0},
+            std::forward<Fill>(fill));
   }
 };
 

@@ -43,23 +43,23 @@ struct RankParts {
   caf::actor_system* system = nullptr;
   Rank rank;
   EpochId epoch{1};
-  Step first_step{1};                                ///< of the epoch
+  Step first_step{1};  ///< of the epoch
   std::shared_ptr<const PlanSet> plans;
   SlotCounts slots;
-  BatchLayout batch;                                 ///< bytes of a slot of `batches`; those of the other edges are the programs'
-  std::uint32_t units = 0;                           ///< 0 … units − 1 are asked for their bytes
-  Device* device = nullptr;                          ///< null: lanes below, slots in host memory
+  BatchLayout batch;                                    ///< bytes of a slot of `batches`; those of the other edges are the programs'
+  std::uint32_t units = 0;                              ///< 0 … units − 1 are asked for their bytes
+  Device* device = nullptr;                             ///< null: lanes below, slots in host memory
   std::array<std::shared_ptr<Lane>, lane_count> lanes;  ///< by LaneKind; null ones are opened from `device`
   std::shared_ptr<LoaderProgram> loader;
   std::shared_ptr<ComputeProgram> compute;
   std::shared_ptr<ShardProgram> shard;
-  std::shared_ptr<SnapshotProgram> snapshot;         ///< null: no train_and_snapshot steps
+  std::shared_ptr<SnapshotProgram> snapshot;  ///< null: no train_and_snapshot steps
   std::shared_ptr<Communicator> dp_shard, world;
   std::function<std::filesystem::path(Step)> checkpoint_folder;  ///< where the shard of a step's checkpoint is written
   ActorAddress shard_saved_to = coordinator_address;
-  ActorAddress metrics_to;                           ///< who gets each step's MetricBatch of this rank; actor none: nobody
-  std::uint64_t arena_bytes = 0;                     ///< peak device memory, for the reports; 0: that of the slots alone
-  bool poison_freed_slots = false;                   ///< tests only
+  ActorAddress metrics_to;          ///< who gets each step's MetricBatch of this rank; actor none: nobody
+  std::uint64_t arena_bytes = 0;    ///< peak device memory, for the reports; 0: that of the slots alone
+  bool poison_freed_slots = false;  ///< tests only
 };
 
 /// The bytes of each edge's slots for these parts; a pure question to the programs. `.describe()` prints them before step one.

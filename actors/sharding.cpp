@@ -14,8 +14,8 @@ OperationIndex last_of(const Plan& plan) {
 }
 
 std::uint32_t micro_batches_of(const Plan& plan) {
-  return static_cast<std::uint32_t>(
-      std::count_if(plan.operations.begin(), plan.operations.end(), [](const PlannedOperation& operation) { return operation.fact.kind == OperationKind::load; }));
+  return static_cast<std::uint32_t>(std::count_if(plan.operations.begin(), plan.operations.end(),
+                                                  [](const PlannedOperation& operation) { return operation.fact.kind == OperationKind::load; }));
 }
 
 /// One digest for the step: the micro-batch's own where there is one, else a mix that knows their order.
@@ -39,8 +39,9 @@ Sharding::Sharding(caf::actor_config& config, const ActorSeat& seat, std::shared
     : StepActor(config, seat, std::move(ground), EdgeKind::weights, {LaneKind::comm, LaneKind::optimizer}), last_report_(seat.runtime.clock.now()) {}
 
 caf::behavior Sharding::make_behavior() {
-  return {on(&Sharding::step_begin), on(&Sharding::gradient_ready), on(&Sharding::micro_batch_done), on(&Sharding::snapshot_taken), on(&Sharding::lane_done),
-          on(&Sharding::slot_home),  on(&Sharding::inspect),        on(&Sharding::drain),            on(&Sharding::epoch_end)};
+  return {on(&Sharding::step_begin),     on(&Sharding::gradient_ready), on(&Sharding::micro_batch_done),
+          on(&Sharding::snapshot_taken), on(&Sharding::lane_done),      on(&Sharding::slot_home),
+          on(&Sharding::inspect),        on(&Sharding::drain),          on(&Sharding::epoch_end)};
 }
 
 Sharding::OpenStep& Sharding::open_step(Step step) {
@@ -160,7 +161,8 @@ void Sharding::report(const OpenStep& step) {
     body.setKind(static_cast<schema::StepKind>(step.kind));
   };
   const Where where{epoch(), step.step, {}, {}};
-  for (const ActorKind to : {ActorKind::checkpoint, ActorKind::metrics, ActorKind::supervisor}) tell<schema::StepReport>(neighbour(to), where, fill, {}, step.last);
+  for (const ActorKind to : {ActorKind::checkpoint, ActorKind::metrics, ActorKind::supervisor})
+    tell<schema::StepReport>(neighbour(to), where, fill, {}, step.last);
 }
 
 }  // namespace troupe

@@ -24,9 +24,9 @@ class Sharding final : public StepActor<Sharding> {
     StepKind kind{};
     double learning_rate = 0;
     std::uint32_t micro_batches_open = 0;
-    bool state_stands = false;                 ///< the last optimize operation is done
-    OperationIndex last;                       ///< that operation
-    std::shared_ptr<StepNumbers> numbers;      ///< written on its completion
+    bool state_stands = false;             ///< the last optimize operation is done
+    OperationIndex last;                   ///< that operation
+    std::shared_ptr<StepNumbers> numbers;  ///< written on its completion
     std::uint64_t tokens = 0, digest = 0, wait_batch_nanos = 0;
   };
   void gradient_ready(const Letter<schema::GradientReady>& letter) { note_fact(letter); }

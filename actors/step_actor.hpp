@@ -90,7 +90,7 @@ class StepActor : public Actor<Derived> {
 
   // What Derived may override.
   void began(const Letter<schema::StepBegin>&) {}
-  void completed(Step, OperationIndex) {}                                   ///< an own operation is done, ok
+  void completed(Step, OperationIndex) {}                                     ///< an own operation is done, ok
   bool tolerates(Step, OperationIndex, const std::string&) { return false; }  ///< true: this failure is no fault; the plan goes on
 
   // What Derived::act uses.
@@ -137,8 +137,8 @@ class StepActor : public Actor<Derived> {
   /// A closure that sends T to an actor of this rank: what leaves when the operation is done. Runs on the lane's completion thread.
   template <class T, class Fill>
   [[nodiscard]] std::function<void()> sends(ActorKind to, const PlanCursor::Next& next, Fill fill, Lease lease = {}) const {
-    return [runtime = &this->runtime(), heading = Heading{this->neighbour(to), this->self(), next.where(this->epoch()), next.index, Nanos{0}, 0}, fill = std::move(fill),
-            lease = std::move(lease)] { troupe::send<T>(*runtime, heading, fill, lease); };
+    return [runtime = &this->runtime(), heading = Heading{this->neighbour(to), this->self(), next.where(this->epoch()), next.index, Nanos{0}, 0},
+            fill = std::move(fill), lease = std::move(lease)] { troupe::send<T>(*runtime, heading, fill, lease); };
   }
 
   PlanCursor& plan() noexcept { return plan_; }

@@ -10,7 +10,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::array<LaneKind, lane_count> lanes_by_priority{LaneKind::disk, LaneKind::compute, LaneKind::comm, LaneKind::optimizer, LaneKind::copy, LaneKind::storage};
+constexpr std::array<LaneKind, lane_count> lanes_by_priority{LaneKind::disk,      LaneKind::compute, LaneKind::comm,
+                                                             LaneKind::optimizer, LaneKind::copy,    LaneKind::storage};
 
 /// Builds the lanes' own orders first, then merges them into the device's total order.
 class Compilation {
@@ -113,7 +114,8 @@ class Compilation {
     operation(verdict).bytes = 5 * sizeof(double);
     operation(verdict).dtype = DType::f64;
     operation(verdict).after_previous.push_back(last_optimize());
-    for (std::uint32_t u = 0; u <= last_unit(); ++u) drafts_[verdict].after.push_back(find({OperationKind::reduce, Unit{u}, Micro{shape_.micro_batches - 1}, false}));
+    for (std::uint32_t u = 0; u <= last_unit(); ++u)
+      drafts_[verdict].after.push_back(find({OperationKind::reduce, Unit{u}, Micro{shape_.micro_batches - 1}, false}));
   }
 
   void add_computation() {
@@ -241,8 +243,8 @@ class Compilation {
       const Draft& draft = drafts_[lanes_[lane][next[lane]]];
       if (!draft.operation.takes || can_place(draft, place, free) || free[static_cast<std::size_t>(*draft.operation.takes)] > 0) continue;
       const EdgeKind edge = *draft.operation.takes;
-      return {"no order of this step can finish: " + draft.operation.name() + " waits for ever for one of the " + std::to_string(slots_.of(edge)) + " slots of " +
-              name_of(edge) + "; raise [slots] " + name_of(edge)};
+      return {"no order of this step can finish: " + draft.operation.name() + " waits for ever for one of the " + std::to_string(slots_.of(edge)) +
+              " slots of " + name_of(edge) + "; raise [slots] " + name_of(edge)};
     }
     return {"no order of this step can finish: its operations wait for each other"};
   }

@@ -12,8 +12,8 @@ struct UnitShape {
   std::uint64_t gather_bytes = 0, reduce_bytes = 0;  ///< all ranks' parts together
   DType gather_dtype = DType::bf16, reduce_dtype = DType::f32;
   Nanos forward{0}, backward{0}, gather{0}, reduce{0}, optimize{0};  ///< estimated costs
-  bool backward_needs_weights = true;      ///< false (embedding): no gather before its backward
-  bool keeps_weights_for_backward = false;  ///< true (last unit): its backward follows its forward and reads the same slot
+  bool backward_needs_weights = true;                                ///< false (embedding): no gather before its backward
+  bool keeps_weights_for_backward = false;                           ///< true (last unit): its backward follows its forward and reads the same slot
 };
 
 /// A rank's step before it is a plan. A value.
@@ -21,10 +21,10 @@ struct PlanShape {
   std::vector<UnitShape> units;
   std::uint32_t micro_batches = 1;
   Nanos load{0}, scales{0}, verdict{0}, snapshot{0}, save{0};
-  bool fp8_scales = false;              ///< an amax all-reduce before the first gather of a step
+  bool fp8_scales = false;  ///< an amax all-reduce before the first gather of a step
   std::uint64_t scales_bytes = 0;
-  bool prefetch_before_reduce = true;   ///< the gather of unit l − 1 stands before the reduce of unit l; false only to show what it costs
-  bool weights_resident = false;        ///< gather once a step and keep: needs as many slots of `weights` as units
+  bool prefetch_before_reduce = true;  ///< the gather of unit l − 1 stands before the reduce of unit l; false only to show what it costs
+  bool weights_resident = false;       ///< gather once a step and keep: needs as many slots of `weights` as units
 };
 
 /// The plan of one step kind. Fully sharded data parallelism, each micro-batch reduced. Errors: no units, no slots, residency with too

@@ -70,11 +70,11 @@ void ActorBase::report_fault(const std::string& cause, Rank rank) {
 
 void ActorBase::wake_after(Nanos delay) {
   Runtime* const runtime = &seat_.runtime;
-  seat_.runtime.clock.after(delay, [runtime, self = seat_.self] { troupe::send<schema::Tick>(*runtime, Heading{self, self, {}, {}, Nanos{0}, 0}, [](auto) {}); });
+  seat_.runtime.clock.after(delay, [runtime, self = seat_.self] {
+    troupe::send<schema::Tick>(*runtime, Heading{self, self, {}, {}, Nanos{0}, 0}, [](auto) {});
+  });
 }
 
-std::string ActorBase::last_letter() const {
-  return counts_.handled == 0 ? "none yet" : std::string(name_of(last_kind_)) + " of " + describe(last_where_);
-}
+std::string ActorBase::last_letter() const { return counts_.handled == 0 ? "none yet" : std::string(name_of(last_kind_)) + " of " + describe(last_where_); }
 
 }  // namespace troupe

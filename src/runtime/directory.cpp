@@ -13,9 +13,7 @@
 namespace troupe {
 namespace {
 
-std::uint64_t key_of(const ActorAddress& address) {
-  return (std::uint64_t{address.rank.value()} << 16U) | static_cast<std::uint64_t>(address.actor);
-}
+std::uint64_t key_of(const ActorAddress& address) { return (std::uint64_t{address.rank.value()} << 16U) | static_cast<std::uint64_t>(address.actor); }
 
 }  // namespace
 

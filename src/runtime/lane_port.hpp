@@ -18,10 +18,10 @@ class LanePort {
   LanePort(Runtime& runtime, ActorAddress owner, EpochId epoch, Lane& lane, LaneKind kind);
 
   struct Work {
-    std::function<void(Stream&)> run;     ///< on the lane's thread
-    std::vector<Lease> leases;            ///< held until the operation is done
+    std::function<void(Stream&)> run;  ///< on the lane's thread
+    std::vector<Lease> leases;         ///< held until the operation is done
     std::vector<SlotAccess> accesses;
-    std::function<void()> letters;        ///< sends what is now true, on the lane's completion thread; may be empty
+    std::function<void()> letters;  ///< sends what is now true, on the lane's completion thread; may be empty
   };
   /// Never blocks.
   void post(const PlanCursor::Next& next, Work work);

@@ -74,7 +74,7 @@ class RankRun {
   }
 
   struct Stuck {
-    std::string text;             ///< "gather L2 of step 1 waits for a free slot of weights"
+    std::string text;  ///< "gather L2 of step 1 waits for a free slot of weights"
     std::optional<EdgeKind> edge;
   };
   /// The operations that would wait for ever: a collective that has begun first, then the first that cannot be issued.
@@ -114,7 +114,8 @@ class RankRun {
     }
     if (step_start == 0) return {};
     for (const OperationIndex input : previous_[i % plan_.operations.size()]) {
-      if (!satisfied(step_start - plan_.operations.size() + input.value(), operation(i).lane)) return describe_as_input(plan_[input].fact) + " of the step before";
+      if (!satisfied(step_start - plan_.operations.size() + input.value(), operation(i).lane))
+        return describe_as_input(plan_[input].fact) + " of the step before";
     }
     return {};
   }
@@ -192,8 +193,8 @@ Result<bool> meet(std::vector<RankRun>& ranks, CommunicatorKind communicator) {
     const auto text = [](const PlannedOperation& operation) {
       return operation.name() + " (" + std::to_string(operation.bytes) + " bytes, " + std::string(name_of(operation.dtype)) + ")";
     };
-    return Error{std::string("the ranks' plans differ on communicator ") + name_of(communicator) + ": where rank 0 calls " + text(*first) + ", " + rank_name(rank) +
-                 " calls " + text(*other)};
+    return Error{std::string("the ranks' plans differ on communicator ") + name_of(communicator) + ": where rank 0 calls " + text(*first) + ", " +
+                 rank_name(rank) + " calls " + text(*other)};
   }
   for (RankRun& rank : ranks) rank.complete_collective(communicator);
   return true;

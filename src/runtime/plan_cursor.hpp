@@ -88,7 +88,7 @@ class PlanCursor {
     const Plan* plan = nullptr;  ///< null: not begun
     StepKind kind{};
     std::vector<std::uint8_t> flags;
-    std::size_t open = 0;        ///< own operations not yet done
+    std::size_t open = 0;  ///< own operations not yet done
   };
   static constexpr std::uint8_t posted = 1, completed = 2;
 

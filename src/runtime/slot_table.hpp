@@ -38,7 +38,7 @@ class SlotTable {
   struct Slot {
     std::uint64_t generation = 0;  ///< how often it was taken
     bool out = false;
-    Nanos since{0};                ///< of `out`
+    Nanos since{0};  ///< of `out`
   };
   void report() const;
 

@@ -12,10 +12,13 @@ using testing::HasSubstr;
 class AloneTest : public ActorFixture {
  protected:
   void batch_ready(const RankParts& of, Step step, Lease lease = {}) {
-    deliver<schema::BatchReady>(ActorKind::compute, step, find(*of.plans, OperationKind::load), [](auto body) {
-      body.setTokens(10);
-      body.setDigest(5);
-    }, std::move(lease));
+    deliver<schema::BatchReady>(
+        ActorKind::compute, step, find(*of.plans, OperationKind::load),
+        [](auto body) {
+          body.setTokens(10);
+          body.setDigest(5);
+        },
+        std::move(lease));
   }
 };
 
@@ -70,7 +73,8 @@ TEST_F(AloneTest, ComputeTellsHowLongItWaitedForABatch) {
 TEST_F(AloneTest, ShardingDropsAnOlderEpochsLetters) {
   const RankParts given = parts(two_units());
   spawn_alone(ActorKind::sharding, given);
-  send<schema::StepBegin>(runtime, Heading{{rank, ActorKind::sharding}, {rank, ActorKind::supervisor}, Where{EpochId{2}, Step{1}, {}, {}}, {}, Nanos{0}, 0}, [](auto) {});
+  send<schema::StepBegin>(runtime, Heading{{rank, ActorKind::sharding}, {rank, ActorKind::supervisor}, Where{EpochId{2}, Step{1}, {}, {}}, {}, Nanos{0}, 0},
+                          [](auto) {});
   run();
   EXPECT_FALSE(lane(LaneKind::comm).busy());
   begin(ActorKind::sharding, Step{1});

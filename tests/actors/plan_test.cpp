@@ -42,9 +42,8 @@ std::size_t place(const Plan& plan, const std::string& name) {
 }
 
 TEST(Plan, CommunicatesInTheOrderThatPrefetchesBeforeItReduces) {
-  EXPECT_THAT(names_on(plan_of(shape_of(3)), LaneKind::comm),
-              ElementsAre("gather L0", "gather L1", "gather L2", "gather L2 (backward)", "gather L1 (backward)", "reduce L2", "gather L0 (backward)", "reduce L1",
-                          "reduce L0", "verdict"));
+  EXPECT_THAT(names_on(plan_of(shape_of(3)), LaneKind::comm), ElementsAre("gather L0", "gather L1", "gather L2", "gather L2 (backward)", "gather L1 (backward)",
+                                                                          "reduce L2", "gather L0 (backward)", "reduce L1", "reduce L0", "verdict"));
 }
 
 TEST(Plan, ReducesFirstWhenAskedTo) {
@@ -151,7 +150,8 @@ TEST(PlanCheck, NamesBothCallsWhenRanksDiffer) {
   other.units[2].gather_bytes = 7;
   const Result<void> checked = check_plans({plan_of(shape_of(3)), plan_of(other)}, SlotCounts{});
   ASSERT_FALSE(checked.ok());
-  EXPECT_THAT(checked.error().message, HasSubstr("communicator dp_shard: where rank 0 calls gather L2 (1002 bytes, bfloat16), rank 1 calls gather L2 (7 bytes, bfloat16)"));
+  EXPECT_THAT(checked.error().message,
+              HasSubstr("communicator dp_shard: where rank 0 calls gather L2 (1002 bytes, bfloat16), rank 1 calls gather L2 (7 bytes, bfloat16)"));
 }
 
 TEST(PlanCheck, FindsADeadlockThatOnlyTwoRanksTogetherHave) {

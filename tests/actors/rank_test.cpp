@@ -185,7 +185,8 @@ TEST_F(RankTest, AllocatesExactlyTheMemoryThatItAnnounces) {
 TEST_F(RankTest, RefusesIncompletePartsByName) {
   RankParts given = parts(two_units());
   given.lanes[0] = nullptr;
-  EXPECT_THAT([&] { (void)spawn_rank(given); }, testing::ThrowsMessage<std::invalid_argument>(HasSubstr("rank 0: a device, or one of the six lanes, is missing")));
+  EXPECT_THAT([&] { (void)spawn_rank(given); },
+              testing::ThrowsMessage<std::invalid_argument>(HasSubstr("rank 0: a device, or one of the six lanes, is missing")));
 }
 
 }  // namespace

@@ -120,8 +120,7 @@ TEST_F(PlanCursorTest, WaitsForTheStepBeforeButNotForTheEpochBefore) {
   EXPECT_EQ(next(sharding), "gather L1 (backward)");
   EXPECT_EQ(next(sharding), "gather L0 (backward)") << "inputs of the same lane need not be done";
   for (const std::uint32_t unit : {1U, 0U}) sharding.fact(Step{5}, at(OperationKind::backward, unit));
-  while (next(sharding)) {
-  }
+  while (next(sharding)) {}
   EXPECT_EQ(sharding.waiting(), "step 6 to begin; the verdict, step 5");
   sharding.begin(Step{6}, StepKind::train);
   EXPECT_EQ(next(sharding), std::nullopt);

@@ -47,7 +47,8 @@ struct CheckingCompute final : ComputeProgram {
     expect(batch, stamp(OperationKind::load, step, micro, Unit{}), "the batch of a forward");
     expect(weights, stamp(OperationKind::gather, step, Micro{}, unit), "the weights of a forward");
   }
-  void backward(Stream&, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights, std::span<std::byte> gradients) override {
+  void backward(Stream&, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
+                std::span<std::byte> gradients) override {
     forward_checks(step, micro, unit, batch, weights);
     fill(gradients, stamp(OperationKind::backward, step, micro, unit));
   }
@@ -62,7 +63,9 @@ struct CheckingShard final : ShardProgram {
   [[nodiscard]] std::size_t weights_bytes(Unit) const override { return words * sizeof(std::uint64_t); }
   [[nodiscard]] std::size_t gradients_bytes(Unit) const override { return words * sizeof(std::uint64_t); }
   void scales(Stream&, Communicator&) override {}
-  void gather(Stream&, Unit unit, std::span<std::byte> weights, Communicator&) override { fill(weights, stamp(OperationKind::gather, Step{optimized + 1}, Micro{}, unit)); }
+  void gather(Stream&, Unit unit, std::span<std::byte> weights, Communicator&) override {
+    fill(weights, stamp(OperationKind::gather, Step{optimized + 1}, Micro{}, unit));
+  }
   void reduce(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator&) override {
     expect(gradients, stamp(OperationKind::backward, Step{optimized + 1}, micro, unit), "the gradients of a reduce");
   }

@@ -28,7 +28,9 @@ class FakeCompute final : public ComputeProgram {
  public:
   explicit FakeCompute(ProgramLog& log) : log_(log) {}
   void forward(Stream&, Step, Micro, Unit unit, std::span<const std::byte>, std::span<const std::byte>) override { log_.note("forward" + at(unit)); }
-  void backward(Stream&, Step, Micro, Unit unit, std::span<const std::byte>, std::span<const std::byte>, std::span<std::byte>) override { log_.note("backward" + at(unit)); }
+  void backward(Stream&, Step, Micro, Unit unit, std::span<const std::byte>, std::span<const std::byte>, std::span<std::byte>) override {
+    log_.note("backward" + at(unit));
+  }
 
  private:
   ProgramLog& log_;

@@ -9,8 +9,13 @@ namespace troupe {
 void RecordingPostOffice::post(std::shared_ptr<const Parcel> parcel) {
   const schema::Envelope::Reader envelope = parcel->envelope();
   const auto address = [](schema::Address::Reader of) { return ActorAddress{Rank{of.getRank()}, static_cast<ActorKind>(of.getActor())}; };
-  Entry entry{envelope.getBody().which(), address(envelope.getFrom()), address(envelope.getTo()), where_of(envelope),
-              OperationIndex{envelope.getWhere().getOperation()}, {}, nullptr};
+  Entry entry{envelope.getBody().which(),
+              address(envelope.getFrom()),
+              address(envelope.getTo()),
+              where_of(envelope),
+              OperationIndex{envelope.getWhere().getOperation()},
+              {},
+              nullptr};
   if (entry.kind == LetterKind::SLOT_HOME) {
     const auto home = envelope.getBody().getSlotHome();
     entry.slot = "slot " + std::to_string(home.getSlot()) + " of " + name_of(static_cast<EdgeKind>(home.getEdge()));
