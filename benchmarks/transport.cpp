@@ -23,7 +23,7 @@ namespace {
 
 using namespace troupe;
 constexpr std::size_t payload_bytes = std::size_t{16} << 20;
-constexpr int payloads = 100, warm_up = 10, window = 4;
+constexpr int payloads = 60, warm_up = 6, window = 4;
 constexpr Rank sender{0}, receiver{1};
 
 TransportOptions options(Rank self, const std::string& transports) {
@@ -144,14 +144,16 @@ double measure_perftest(const std::string& transports, const std::string& flags)
   const std::string program = std::string("env UCX_TLS=") + transports + " UCX_NET_DEVICES=lo UCX_MM_ERROR_HANDLING=y LD_LIBRARY_PATH=" + TROUPE_UCX_ROOT + "/lib:" + folder.string() + " " + TROUPE_UCX_ROOT +
                               "/bin/ucx_perftest -p " + std::to_string(port) + " " + flags;
   const std::string client = program + " 127.0.0.1 -t ucp_am_bw -s " + std::to_string(payload_bytes) + " -n " + std::to_string(payloads) + " -w " + std::to_string(warm_up) + " -f";
-  const std::string text = run("(" + program + " >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9 10; do " + client + " 2>/dev/null && break; done");
+  const std::string text = run("(" + program + " >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9 10; do " + client + " 2>/dev/null && break; sleep 0.3; done");
   std::filesystem::remove_all(folder);
-  // "Final: iterations, percentile, average, overall latency, average and overall MB/s, …"
-  double value[6] = {};
-  const auto at = text.rfind("Final:");
-  const char* numbers = at == std::string::npos ? text.c_str() : text.c_str() + at + 6;
-  if (std::sscanf(numbers, "%lf %lf %lf %lf %lf %lf", &value[0], &value[1], &value[2], &value[3], &value[4], &value[5]) < 6) return 0;
-  return value[5] * 1048576 / 1e9;
+  // The line of numbers: iterations, percentile, average and overall latency, average and overall MB/s, ...
+  double rate = 0;
+  for (std::size_t start = 0; start < text.size(); start = text.find('\n', start) == std::string::npos ? text.size() : text.find('\n', start) + 1) {
+    double value[6] = {};
+    if (std::sscanf(text.c_str() + start, "%lf %lf %lf %lf %lf %lf", &value[0], &value[1], &value[2], &value[3], &value[4], &value[5]) == 6) rate = value[5] * 1048576 / 1e9;
+  }
+  if (rate == 0) std::fprintf(stderr, "ucx_perftest gave no result: %s\n", client.c_str());
+  return rate;
 }
 
 double median(std::vector<double> values) {
