@@ -1,0 +1,69 @@
+import os
+import signal
+import time
+import unittest
+
+from job import Job, alive, finish, wait_until
+
+
+class DeathsTest(unittest.TestCase):
+    def setUp(self):
+        self.job = Job(steps=100000, checkpoint=True)
+        self.addCleanup(self.job.remove)
+
+    def running(self, ranks=2):
+        process = self.job.start("--nproc", ranks)
+        self.addCleanup(process.kill)
+        self.job.wait_for_step(2, process)
+        return process
+
+    def test_a_rank_killed_by_9_ends_the_run_with_an_error_that_names_it(self):
+        process = self.running()
+        victim = self.job.pid_of_rank(1)
+        began = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertLess(time.monotonic() - began, 30)
+        self.assertIn(f"rank 1 (pid {victim}) was killed by signal 9 (Killed)", output)
+        self.assertIn("rank-1.log", output)
+        wait_until(lambda: not self.job.workers(), "all workers gone", 10)
+
+    def test_a_launcher_killed_by_9_leaves_no_worker(self):
+        process = self.running()
+        workers = self.job.workers()
+        self.assertEqual(len(workers), 2)
+        process.kill()
+        process.communicate()
+        wait_until(lambda: not any(alive(pid) for pid in workers), "all workers gone", 10)
+
+    def test_a_signal_to_one_rank_stops_all_at_one_step_with_a_checkpoint(self):
+        process = self.running()
+        os.kill(self.job.pid_of_rank(1), signal.SIGTERM)
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        last = self.job.metrics()[-1]["step"]
+        self.assertEqual(self.job.checkpoints(), [f"step-{last}"], output)
+        self.assertEqual(self.job.workers(), [])
+
+    def test_a_second_signal_stops_at_once(self):
+        process = self.running()
+        process.send_signal(signal.SIGSTOP)  # so that both are there when it wakes
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        code, output = finish(process)
+        self.assertIn(code, (128 + signal.SIGINT, 128 + signal.SIGTERM), output)
+        self.assertEqual(self.job.workers(), [])
+
+    def test_a_stopped_rank_is_reported_by_the_watchdog_with_what_others_wait_for(self):
+        job = Job(steps=100000, checkpoint=False)
+        self.addCleanup(job.remove)
+        process = job.start("--nproc", 2, "--comm.train_timeout_seconds", 4, "--comm.init_timeout_seconds", 20)
+        self.addCleanup(process.kill)
+        job.wait_for_step(2, process)
+        os.kill(job.pid_of_rank(1), signal.SIGSTOP)
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"no step was finished for 4 s|rank 1 has sent no heartbeat|rank 1")
+        self.assertEqual(job.workers(), [])

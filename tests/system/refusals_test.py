@@ -1,0 +1,72 @@
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from job import Job, TROUPE, finish
+
+
+class RefusalsTest(unittest.TestCase):
+    def setUp(self):
+        self.job = Job(steps=4, checkpoint=False)
+        self.addCleanup(self.job.remove)
+
+    def refused(self, *arguments, code=2):
+        began = time.monotonic()
+        got, output = self.job.train(*arguments)
+        self.assertEqual(got, code, output)
+        self.assertLess(time.monotonic() - began, 60)
+        self.assertEqual(self.job.workers(), [])
+        return output
+
+    def test_a_port_in_use_is_named(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            port = listener.getsockname()[1]
+            self.assertIn(f"port {port} on 127.0.0.1 is in use", self.refused("--nproc", 2, "--port", port))
+
+    def test_a_world_that_does_not_divide_is_refused_with_its_factors(self):
+        self.assertIn("global_batch_size", self.refused("--nproc", 2, "--training.global_batch_size", 3))
+        self.assertIn("but the world has 2 ranks", self.refused("--nproc", 2, "--parallelism.data_parallel_shard_degree", 3))
+
+    def test_an_unknown_key_is_refused_with_the_nearest_known_one(self):
+        self.assertIn("training.steps", self.refused("--training.step", 3))
+
+    def test_missing_data_ends_the_run_and_names_the_path(self):
+        output = self.refused("--nproc", 2, "--training.dataset_path", "/nowhere/at/all.txt", code=1)
+        self.assertIn("/nowhere/at/all.txt", output)
+        self.assertRegex(output, r"rank [01]")
+
+    def test_empty_data_ends_the_run(self):
+        empty = self.job.folder / "empty.txt"
+        empty.write_text("")
+        self.assertIn("empty", self.refused("--nproc", 2, "--training.dataset_path", empty, code=1))
+
+    def test_binary_data_ends_the_run(self):
+        binary = self.job.folder / "binary.txt"
+        binary.write_bytes(b"text\0more" * 100)
+        self.assertIn("binary.txt", self.refused("--nproc", 2, "--training.dataset_path", binary, code=1))
+
+    def test_a_second_run_in_the_same_folder_is_refused_with_the_pid(self):
+        first = self.job.start("--nproc", 1, "--training.steps", 100000)
+        self.job.wait_for_step(1, first)
+        self.assertIn(f"live run with PID {first.pid}", self.refused("--nproc", 1, code=2) if not self.job.workers() else self.job.train("--nproc", 1)[1])
+        first.send_signal(signal.SIGINT)
+        code, output = finish(first)
+        self.assertEqual(code, 0, output)
+        self.assertIn("no checkpoint (checkpoint.enable = false)", output)
+
+    def test_a_folder_of_an_earlier_run_needs_overwrite(self):
+        code, output = self.job.train()
+        self.assertEqual(code, 0, output)
+        self.assertIn("--overwrite", self.refused())
+        code, output = self.job.train("--overwrite")
+        self.assertEqual(code, 0, output)
+
+    def test_help_of_every_command_names_exit_codes(self):
+        for command in ("train", "config", "sample"):
+            text = subprocess.run([TROUPE, command, "--help"], capture_output=True, text=True).stdout
+            self.assertIn("Exit codes", text)
+            self.assertIn("CONFIG", text)

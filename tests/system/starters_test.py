@@ -1,0 +1,78 @@
+"""Workers that no launcher starts: torchrun's and Slurm's variables."""
+import os
+import socket
+import subprocess
+import time
+import unittest
+
+from job import Job, WORKER, finish
+
+
+def free_port():
+    """A port whose successor is free too."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+
+
+class StartersTest(unittest.TestCase):
+    def setUp(self):
+        self.job = Job(steps=4)
+        self.addCleanup(self.job.remove)
+        self.port = free_port()
+
+    def torchrun(self, rank, world, *arguments, port=None):
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port or self.port))
+        return self.start(environment, arguments)
+
+    def slurm(self, rank, world, *arguments):
+        environment = dict(os.environ, SLURM_PROCID=str(rank), SLURM_NTASKS=str(world), SLURM_LOCALID=str(rank), SLURM_NODELIST="localhost", MASTER_PORT=str(self.port))
+        return self.start(environment, arguments)
+
+    def start(self, environment, arguments):
+        process = subprocess.Popen([WORKER, str(self.job.config), *map(str, arguments)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_torchruns_variables_start_a_job_whose_rank_0_coordinates(self):
+        results = [finish(process) for process in [self.torchrun(rank, 2) for rank in (0, 1)]]
+        self.assertEqual([code for code, _ in results], [0, 0], results)
+        self.assertEqual(len(self.job.metrics()), 4)
+        self.assertEqual(self.job.checkpoints(), ["step-4"])
+
+    def test_slurms_variables_do_too(self):
+        results = [finish(process) for process in [self.slurm(rank, 2) for rank in (1, 0)]]
+        self.assertEqual([code for code, _ in results], [0, 0], results)
+        self.assertEqual(len(self.job.metrics()), 4)
+
+    def test_an_absent_rank_is_named_when_the_time_is_over(self):
+        began = time.monotonic()
+        results = [finish(process) for process in [self.torchrun(rank, 3, "--comm.init_timeout_seconds", 6) for rank in (0, 2)]]
+        self.assertTrue(all(code != 0 for code, _ in results), results)
+        self.assertLess(time.monotonic() - began, 60)
+        self.assertIn("absent: rank 1", results[0][1])
+
+    def test_another_configuration_is_refused_with_the_rank(self):
+        results = [finish(process) for process in [self.torchrun(0, 2), self.torchrun(1, 2, "--training.steps", 5)]]
+        self.assertTrue(all(code != 0 for code, _ in results), results)
+        self.assertRegex(results[0][1], r"rank 1 .*another configuration")
+
+    def test_a_rank_that_joins_twice_is_named(self):
+        processes = [self.torchrun(0, 3), self.torchrun(1, 3), self.torchrun(1, 3)]
+        results = [finish(process) for process in processes]
+        self.assertTrue(all(code != 0 for code, _ in results), results)
+        self.assertIn("rank 1 joined twice", results[0][1])
+
+    def test_a_masters_port_in_use_is_named_at_once(self):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", self.port + 1))
+            listener.listen()
+            code, output = finish(self.torchrun(0, 2))
+        self.assertEqual(code, 2, output)
+        self.assertIn(f"port {self.port + 1} on 127.0.0.1 is in use", output)

@@ -1,0 +1,53 @@
+#include "tools/worker/own_host.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+namespace troupe {
+
+Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const WorkerPlace& place, bool overwrite) {
+  if (auto fits = check_world(config, place.world_size); !fits) return fits.error();
+  auto run = prepare_run(config, overwrite);
+  if (!run) return run.error();
+  std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};
+  const bool colour = ::isatty(STDOUT_FILENO) == 1;
+  own->log_ = make_log(LogOptions{.who = "coordinator", .file = (own->run_.folder.path() / "logs" / "coordinator.log").string(), .console = true, .colour = colour});
+  for (const std::string& warning : own->run_.warnings) own->log_->warning(warning);
+  auto record = open_record(config, own->run_, place.world_size, colour, *own->log_);
+  if (!record) return record.error();
+  own->record_ = std::move(record.value());
+  const Secret secret = Secret::random();
+  JobHostOptions options;
+  options.world_size = place.world_size;
+  options.job = new_job_name();
+  options.secret = secret;
+  options.listen_on = place.coordinator_host;
+  options.port = place.coordinator_port;
+  options.config = config.to_toml();
+  options.run_folder = std::filesystem::absolute(own->run_.folder.path());
+  options.network_devices = process_environment()("TROUPE_NET_DEVICES").value_or("lo");
+  options.watches_connections = true;
+  options.coordinator = coordinator_options(config, own->run_, place.world_size, *own->log_);
+  auto host = JobHost::start(std::move(options), *own->record_, *own->log_);
+  if (!host) return host.error();
+  own->host_ = std::move(host.value());
+  if (auto written = own->run_.folder.write_control(fmt::format("{}:{}", place.coordinator_host, own->host_->port()), secret.hex()); !written) return written.error();
+  return own;
+}
+
+int OwnHost::finish(std::chrono::milliseconds patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  while (!host_->end()) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    if (left <= 0) {
+      log_->error("the job did not come to its end");
+      return 1;
+    }
+    pollfd waiting{host_->bell().get(), POLLIN, 0};
+    ::poll(&waiting, 1, static_cast<int>(left));
+  }
+  return report_end(*host_->end(), config_, run_.folder, *log_);
+}
+
+}  // namespace troupe

@@ -1,0 +1,88 @@
+#include "tools/worker/sample_mode.hpp"
+
+#include <cstdio>
+
+#include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/restore.hpp"
+#include "src/config/job_config.hpp"
+#include "src/data/byte_tokenizer.hpp"
+#include "src/model/families.hpp"
+#include "src/model/sample.hpp"
+
+namespace troupe {
+namespace {
+
+/// The checkpoint asked for, the newest of the run, or none.
+Result<std::optional<FoundCheckpoint>> choose(const SampleRequest& request, const JobConfig& config, Storage& storage) {
+  if (request.untrained) return std::optional<FoundCheckpoint>{};
+  if (request.checkpoint.empty()) {
+    const CheckpointStore store(std::filesystem::path(config.job.dump_folder) / config.checkpoint.folder, storage);
+    std::vector<std::string> warnings;
+    auto found = store.find(config.checkpoint.load_step, false, warnings);
+    for (const std::string& warning : warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    return found;
+  }
+  const std::string name = request.checkpoint.filename().empty() ? request.checkpoint.parent_path().filename().string() : request.checkpoint.filename().string();
+  const std::filesystem::path folder = request.checkpoint.filename().empty() ? request.checkpoint.parent_path() : request.checkpoint;
+  if (!name.starts_with("step-") || name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5)
+    return Error{request.checkpoint.string() + " is no checkpoint's folder: expected …/step-N"};
+  auto found = CheckpointStore(folder.parent_path(), storage).open(Step{std::stoull(name.substr(5))});
+  if (!found) return found.error();
+  return std::optional<FoundCheckpoint>{std::move(found.value())};
+}
+
+TrainingOptions sampling_options(const JobConfig& config) {
+  TrainingOptions options;
+  options.batch = {1, static_cast<std::uint32_t>(config.training.seq_len)};
+  options.compute = config.training.mixed_precision_param == "float32" ? DType::f32 : DType::bf16;
+  options.float8 = {config.model.float8(), config.float8.filter_fqns, config.float8.enable_fsdp_float8_all_gather};
+  return options;
+}
+
+Result<void> print_sample(const SampleRequest& request, const JobConfig& config) {
+  const auto storage = make_posix_storage();
+  auto found = choose(request, config, *storage);
+  if (!found) return found.error();
+  auto description = describe_model(config.model, ByteTokenizer::vocab_size);
+  if (!description) return description.error();
+  const auto device = make_cpu_device(static_cast<int>(config.runtime.threads_per_rank));
+  TrainingModel model(std::move(description.value()), sampling_options(config), *device, nullptr);
+  model.initialise(static_cast<std::uint64_t>(config.debug.seed));
+  if (*found) {
+    RestoreOptions weights;
+    weights.model_only = true;
+    if (auto restored = restore_state((*found)->manifest, (*found)->folder, *storage, model.state(), weights); !restored) return restored;
+    model.after_restore();
+  }
+  std::fprintf(stderr, "%s\n", *found ? ("weights of " + (*found)->folder.string()).c_str() : "initial weights");
+  std::vector<std::int32_t> prompt{ByteTokenizer::bos};
+  for (const unsigned char byte : request.prompt) prompt.push_back(byte);
+  SampleOptions options;
+  options.count = request.tokens;
+  options.temperature = request.temperature;
+  options.seed = request.seed;
+  options.context = static_cast<std::uint32_t>(config.training.seq_len);
+  options.stop_token = ByteTokenizer::eos;
+  std::string text = request.prompt;
+  for (const std::int32_t token : sample(model, *device, prompt, options))
+    if (token >= 0 && token < ByteTokenizer::bos) text += static_cast<char>(token);
+  std::printf("%s\n", text.c_str());
+  return {};
+}
+
+}  // namespace
+
+int run_sample(const SampleRequest& request) {
+  const auto config = JobConfig::load(request.config, request.overrides);
+  if (!config) {
+    std::fprintf(stderr, "%s\n", config.error().message.c_str());
+    return exit_usage;
+  }
+  if (auto printed = print_sample(request, *config); !printed) {
+    std::fprintf(stderr, "troupe sample: %s\n", printed.error().message.c_str());
+    return exit_failed;
+  }
+  return exit_done;
+}
+
+}  // namespace troupe

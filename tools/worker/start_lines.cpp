@@ -1,0 +1,46 @@
+#include "tools/worker/start_lines.hpp"
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+#include "src/metrics/console_line.hpp"
+
+namespace troupe {
+namespace {
+
+double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
+
+void tell_precision(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const DeviceInfo& device) {
+  log.info(fmt::format("precision: masters float32, compute {}, gradients reduced in float32", config.training.mixed_precision_param));
+  if (!job.options.float8.enable) return;
+  const auto& selection = model.estimate().layout.float8;
+  log.info(fmt::format("float8: {} linear layers, tensor-wise scales{}{}", selection.converted.size(), job.options.float8.all_gather ? ", gathered as one byte a value" : "",
+                       device.fp8_emulated ? "; emulated: this device has no fp8 products" : ""));
+  for (const auto& skipped : selection.skipped) log.info(fmt::format("float8: {} stays in {}: {}", skipped.name, config.training.mixed_precision_param, skipped.why));
+}
+
+void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) {
+  for (const MemoryItem& item : model.estimate().memory)
+    if (!item.per_slot) log.info(fmt::format("memory: {:<28} {:10.3f} MiB", item.kind, mebibytes(item.bytes)));
+  std::istringstream lines(edges.describe());
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty()) log.info("memory: " + line);
+  log.info(fmt::format("memory: {:.3f} MiB of the device and {:.3f} MiB of the host planned a rank; nothing more is allocated in a step", mebibytes(model.allocated_bytes() + edges.device_bytes),
+                       mebibytes(edges.host_bytes)));
+}
+
+}  // namespace
+
+void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device, std::uint32_t world_size) {
+  log.info(fmt::format("model {}: {} parameters, {:.1f} MFLOP a token", job.model.name, with_thousands(static_cast<double>(model.estimate().parameter_count), 0), model.estimate().flops_per_token / 1e6));
+  log.info(fmt::format("device: {}, peak {}", device.name, device.peak_flops > 0 ? fmt::format("{:.1f} TFLOP/s", device.peak_flops / 1e12) : std::string{"unknown (mfu: N/A)"}));
+  tell_precision(log, config, job, model, device);
+  log.info(fmt::format("mesh: dp_shard {} of {} ranks; {} micro-batch{} of {} × {} tokens a rank and step", world_size, world_size, job.options.micro_batches,
+                       job.options.micro_batches == 1 ? "" : "es", job.options.batch.rows, job.options.batch.seq_len));
+  log.info(fmt::format("plan: {} operations a step, {} with a snapshot; checked with {} batches, {} weights, {} gradients, {} snapshots slots", job.plans.train.operations.size(),
+                       job.plans.train_and_snapshot.operations.size(), job.slots.batches, job.slots.weights, job.slots.gradients, job.slots.snapshots));
+  tell_memory(log, model, edges);
+}
+
+}  // namespace troupe

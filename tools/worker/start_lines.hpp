@@ -1,0 +1,16 @@
+#pragma once
+#include <cstdint>
+
+#include "src/base/log.hpp"
+#include "src/config/job_config.hpp"
+#include "src/device/device.hpp"
+#include "src/model/training_model.hpp"
+#include "src/runtime/edge_memory.hpp"
+#include "tools/worker/training_job.hpp"
+
+namespace troupe {
+
+/// What a run is, before its first step, in torchtitan's order: model and parameters, precision, mesh, plan, memory of each kind and edge.
+void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device, std::uint32_t world_size);
+
+}  // namespace troupe

@@ -1,0 +1,150 @@
+#include "tools/worker/training_rank.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/restore.hpp"
+#include "src/checkpoint/snapshot.hpp"
+#include "src/data/loader.hpp"
+#include "src/device/device.hpp"
+#include "src/trace/ring_tracer.hpp"
+#include "tools/worker/start_lines.hpp"
+#include "tools/worker/training_job.hpp"
+
+namespace troupe {
+namespace {
+
+template <class T>
+T take(Result<T> result) {
+  if (!result) throw std::runtime_error(result.error().message);
+  return std::move(result.value());
+}
+
+class TrainingRankBody final : public RankBody {
+ public:
+  TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, const std::stop_token& stop);
+  [[nodiscard]] RankParts parts() override;
+  [[nodiscard]] PlanHashes plan_hashes() const override {
+    PlanHashes hashes;
+    for (const CommunicatorKind kind : {CommunicatorKind::dp_shard, CommunicatorKind::world})
+      hashes[kind] = job_.plans.train.hash(kind) ^ (job_.plans.train_and_snapshot.operations.empty() ? 0 : job_.plans.train_and_snapshot.hash(kind) * 31);
+    return hashes;
+  }
+  [[nodiscard]] std::uint64_t arena_bytes() const override { return model_->allocated_bytes() + layout_.device_bytes; }
+  void abort(const std::string& cause) noexcept override {
+    halt_.store(1);
+    dp_shard_->abort(cause);
+    world_->abort(cause);
+  }
+
+ private:
+  void open_data(const EpochStart& start);
+  void connect(const EpochStart& start, const std::stop_token& stop);
+  void fill_state(const EpochStart& start);
+
+  const TrainingRankOptions& options_;
+  EpochStart start_;
+  TrainingJob job_;
+  HaltWord halt_{0};
+  std::unique_ptr<Storage> storage_ = make_posix_storage();
+  CheckpointStore checkpoints_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<TrainingModel> model_;
+  std::shared_ptr<LoaderProgram> loader_;
+  std::shared_ptr<SnapshotProgram> snapshot_;
+  std::shared_ptr<Communicator> dp_shard_, world_;
+  RunPosition restored_;
+  EdgeLayout layout_;
+};
+
+TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, const std::stop_token& stop)
+    : options_(options), start_(start), job_(take(plan_training(options.config, start.rank.value(), options.world_size))),
+      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_), device_(make_cpu_device(static_cast<int>(options.config.runtime.threads_per_rank))),
+      model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, &halt_)) {
+  fill_state(start);
+  open_data(start);
+  if (options_.config.checkpoint.enable) {
+    SnapshotOptions snapshot{.rank = start.rank.value(), .world = options_.world_size, .model_only = {}, .copy_out = {}};
+    snapshot.model_only = [&checkpoint = options_.config.checkpoint, last = static_cast<std::uint64_t>(options_.config.training.steps)](Step step) {
+      return checkpoint.last_save_model_only && step.value() == last;
+    };
+    snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
+  }
+  layout_ = edge_layout_of(parts());
+  if (start.rank == Rank{0}) tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), options_.world_size);
+  connect(start, stop);
+}
+
+void TrainingRankBody::fill_state(const EpochStart& start) {
+  model_->initialise(static_cast<std::uint64_t>(options_.config.debug.seed));
+  if (start.restore_step == Step{0}) return;
+  const FoundCheckpoint found = take(checkpoints_.open(start.restore_step));
+  restored_ = found.manifest.position;
+  if (auto restored = restore_state(found.manifest, found.folder, *storage_, model_->state()); !restored) throw std::runtime_error(restored.error().message);
+  model_->after_restore();
+}
+
+void TrainingRankBody::open_data(const EpochStart& start) {
+  const auto corpus = take(Corpus::open(corpus_options(options_.config.data)));
+  LoaderOptions loader = loader_options(options_.config, start.rank.value(), options_.world_size);
+  if (start.restore_step > Step{0}) {
+    loader.first_step = start.first_step;
+    loader.first_row = restored_.data_row;
+  }
+  if (start.rank == Rank{0}) options_.runtime->log.info(fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
+  loader_ = make_loader(corpus, loader);
+}
+
+void TrainingRankBody::connect(const EpochStart& start, const std::stop_token& stop) {
+  SharedMemoryOptions options;
+  options.rank = static_cast<std::uint32_t>(std::ranges::find(start.members, start.rank) - start.members.begin());
+  options.size = static_cast<std::uint32_t>(start.members.size());
+  options.registry = options_.registry;
+  options.stop = stop;
+  const auto make = [&](const char* name, std::int64_t seconds) {
+    options.tag = start.communicator_tag + "-" + name;
+    options.timeout = std::chrono::seconds{seconds};
+    return std::shared_ptr<Communicator>(make_shared_memory_communicator(options, options_.runtime->clock));
+  };
+  // The first collective may wait for the slowest start; later ones are watched by the Coordinator, which is told of progress.
+  const std::int64_t seconds = std::max(options_.config.comm.init_timeout_seconds, options_.config.comm.train_timeout_seconds);
+  dp_shard_ = make("dp_shard", seconds);
+  world_ = make("world", seconds);
+}
+
+RankParts TrainingRankBody::parts() {
+  RankParts parts;
+  parts.runtime = options_.runtime;
+  parts.directory = options_.directory;
+  parts.system = options_.system;
+  parts.rank = start_.rank;
+  parts.epoch = start_.epoch;
+  parts.first_step = start_.first_step;
+  parts.plans = std::make_shared<const PlanSet>(job_.plans);
+  parts.slots = job_.slots;
+  parts.batch = job_.options.batch;
+  parts.units = model_->units();
+  parts.device = device_.get();
+  if (options_.tracer != nullptr)
+    for (std::size_t kind = 0; kind < lane_count; ++kind)
+      parts.lanes[kind] = device_->open_lane(static_cast<LaneKind>(kind), start_.rank, options_.runtime->clock, &options_.tracer->lanes_of(start_.rank));
+  parts.loader = loader_;
+  parts.compute = {std::shared_ptr<void>{}, &model_->compute()};
+  parts.shard = {std::shared_ptr<void>{}, &model_->shards()};
+  parts.snapshot = snapshot_;
+  parts.dp_shard = dp_shard_;
+  parts.world = world_;
+  parts.checkpoint_folder = [this](Step step) { return checkpoints_.writing_folder(step, start_.epoch); };
+  return parts;
+}
+
+}  // namespace
+
+std::unique_ptr<RankBody> TrainingRankFactory::build(const EpochStart& start) { return std::make_unique<TrainingRankBody>(options_, start, stop_.get_token()); }
+
+void TrainingRankFactory::cancel(const std::string&) noexcept { stop_.request_stop(); }
+
+}  // namespace troupe

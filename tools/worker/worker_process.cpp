@@ -1,0 +1,280 @@
+#include "tools/worker/worker_process.hpp"
+
+#include <caf/actor_system.hpp>
+#include <caf/send.hpp>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "actors/supervisor.hpp"
+#include "src/checkpoint/checkpoint_store.hpp"
+#include "src/runtime/actor_system.hpp"
+#include "src/trace/ring_tracer.hpp"
+#include "tools/launcher/control_client.hpp"
+#include "tools/launcher/letter_link.hpp"
+#include "tools/launcher/run_folder.hpp"
+#include "tools/worker/own_host.hpp"
+#include "tools/worker/rank_log.hpp"
+#include "tools/worker/training_rank.hpp"
+
+namespace troupe {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// What the other threads tell the main thread.
+class Notices final : public RankEvents {
+ public:
+  void ended(Rank rank, const std::string& cause) override {
+    const std::lock_guard lock(mutex_);
+    ended_.insert(rank);
+    if (!cause.empty()) cause_ = cause;
+    bell_.ring();
+  }
+  void stuck(Rank, const std::string& cause) override { give_up(cause); }
+  void give_up(const std::string& cause) {
+    const std::lock_guard lock(mutex_);
+    if (!gone_) gone_ = cause;
+    bell_.ring();
+  }
+  [[nodiscard]] std::size_t ended() const {
+    const std::lock_guard lock(mutex_);
+    return ended_.size();
+  }
+  [[nodiscard]] std::string cause() const {
+    const std::lock_guard lock(mutex_);
+    return cause_;
+  }
+  [[nodiscard]] std::optional<std::string> gone() const {
+    const std::lock_guard lock(mutex_);
+    return gone_;
+  }
+  [[nodiscard]] const Bell& bell() const noexcept { return bell_; }
+
+ private:
+  mutable std::mutex mutex_;
+  std::set<Rank> ended_;
+  std::string cause_;
+  std::optional<std::string> gone_;
+  Bell bell_;
+};
+
+/// One rank of this process: what its Supervisor stands on.
+struct HostedRank {
+  HostedRank(Rank r, Clock& clock, PostOffice& post_office, const RankLogOptions& log_options, RingTracer* tracer)
+      : rank(r), log(make_rank_log(log_options)), runtime{clock, *log, post_office, tracer}, builder(make_thread_lane(LaneKind::storage, r, clock, nullptr)) {}
+  Rank rank;
+  std::unique_ptr<Log> log;
+  Runtime runtime;
+  std::unique_ptr<Lane> builder;
+  std::unique_ptr<TrainingRankFactory> factory;
+  caf::actor supervisor;
+};
+
+class Worker {
+ public:
+  Worker(const WorkerRequest& request, const WorkerPlace& place, const SignalQueue& signals) : request_(request), place_(place), signals_(signals), clock_(make_system_clock()) {}
+  ~Worker() { clear(); }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  int run() {
+    if (auto joined = join(); !joined) return refuse(joined.error());
+    if (auto hosted = host(); !hosted) return refuse(hosted.error());
+    return watch();
+  }
+
+ private:
+  int refuse(const Error& error) const {
+    const std::string line = fmt::format("rank {}: {}\n", place_.rank.value(), error.message);
+    std::fputs(line.c_str(), stderr);
+    return 2;
+  }
+
+  Result<Secret> secret() const {
+    if (const auto text = environment_("TROUPE_SECRET")) return Secret::from_hex(*text);
+    if (const auto file = environment_("TROUPE_SECRET_FILE")) return Secret::from_file(*file);
+    if (!config_) return Error{"TROUPE_SECRET_FILE is not set, and without a configuration there is no run folder to find it in"};
+    auto control = read_control(config_->job.dump_folder);
+    if (!control) return control.error();
+    return Secret::from_hex(control->token);
+  }
+
+  Result<Hello> hello(const Secret& secret) {
+    TransportOptions options;
+    options.session = session_of(secret);
+    options.self = {place_.rank, Incarnation{0}};
+    options.devices = environment_("TROUPE_NET_DEVICES").value_or("lo");
+    link_ = std::make_unique<LetterLink>(directory_, *clock_, *process_log_, options, [this](Rank peer, const std::string& cause) { peer_lost(peer, cause); });
+    Hello said;
+    said.first = place_.rank;
+    said.ranks = request_.ranks_in_process;
+    said.world_size = place_.world_size;
+    said.pid = static_cast<std::uint32_t>(::getpid());
+    said.host = host_name();
+    said.address = link_->address();
+    return said;
+  }
+
+  Result<void> join() {
+    if (!request_.config.empty()) {
+      auto config = JobConfig::load(request_.config, request_.overrides);
+      if (!config) return config.error();
+      config_ = std::move(config.value());
+    }
+    const auto limit = std::chrono::seconds{config_ ? config_->comm.init_timeout_seconds : 60};
+    auto client = ControlClient::connect(place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); }, limit);
+    if (!client) return client.error();
+    client_ = std::move(client.value());
+    const Welcome& welcome = client_->welcome();
+    if (!config_) {
+      auto config = JobConfig::parse(welcome.config, "the launcher's configuration");
+      if (!config) return config.error();
+      config_ = std::move(config.value());
+    }
+    if (auto connected = link_->connect(launcher_rank, 1, Incarnation{0}, welcome.address); !connected) return connected;
+    directory_.set_remote(link_.get());
+    client_->watch({[this](const std::vector<Peer>& peers) { link_->know(peers, Incarnation{0}); }, [this](const std::string& why) { notices_.give_up(why); }});
+    return {};
+  }
+
+  Result<void> host() {
+    const std::filesystem::path folder = client_->welcome().run_folder;
+    const auto storage = make_posix_storage();
+    const CheckpointStore store(folder / config_->checkpoint.folder, *storage);
+    const Step wanted = client_->welcome().restore_step;
+    const Step seen = wanted > Step{0} && store.open(wanted) ? wanted : Step{0};
+    std::vector<Rank> ranks;
+    for (std::uint32_t i = 0; i < request_.ranks_in_process; ++i) ranks.emplace_back(place_.rank.value() + i);
+    if (config_->trace.enable) tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events)});
+    const bool launched = environment_("TROUPE_LAUNCHER_PID").has_value();
+    for (const Rank rank : ranks) {
+      const RankLogOptions log{rank, folder / "logs" / fmt::format("rank-{}.log", rank.value()), launched};
+      auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
+      TrainingRankOptions parts{.config = *config_, .world_size = place_.world_size, .run_folder = folder, .runtime = &hosted->runtime, .directory = &directory_, .system = &system_->caf(),
+                                .registry = request_.ranks_in_process == place_.world_size ? &registry_ : nullptr, .tracer = tracer_.get()};
+      hosted->factory = std::make_unique<TrainingRankFactory>(std::move(parts));
+      SupervisorOptions options{.world_size = place_.world_size, .config_hash = config_->hash(), .host = host_name(), .pid = static_cast<std::uint32_t>(::getpid()), .restored = seen,
+                                .factory = hosted->factory.get(), .builder = hosted->builder.get(), .events = &notices_};
+      hosted->supervisor = system_->caf().spawn<Supervisor>(ActorSeat{hosted->runtime, {rank, ActorKind::supervisor}, EpochId{0}}, options);
+      directory_.add({rank, ActorKind::supervisor}, hosted->supervisor);
+      ranks_.push_back(std::move(hosted));
+    }
+    return {};
+  }
+
+  int watch() {
+    while (true) {
+      std::array<pollfd, 2> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{notices_.bell().get(), POLLIN, 0}};
+      ::poll(waiting.data(), waiting.size(), -1);
+      while (const auto signal = signals_.next()) request_stop(*signal);
+      notices_.bell().silence();
+      if (const auto gone = notices_.gone()) {
+        if (notices_.ended() == ranks_.size()) break;
+        process_log_->error(*gone);
+        ranks_.front()->log->error(*gone);
+        std::_Exit(1);  // threads may be stuck: nothing of this process can be waited for
+      }
+      if (notices_.ended() == ranks_.size()) break;
+    }
+    write_trace();
+    const std::string cause = notices_.cause();
+    if (!cause.empty()) ranks_.front()->log->write(LogLevel::info, "the epoch has ended: " + cause);
+    return cause.empty() ? 0 : 1;
+  }
+
+  void request_stop(int signal) {
+    send<schema::StopRequested>(ranks_.front()->runtime, Heading{coordinator_address, {place_.rank, ActorKind::supervisor}, {}, {}, Nanos{0}, 0},
+                                [&](auto body) { body.setReason(fmt::format("{} received by rank {}", ::strsignal(signal), place_.rank.value())); });
+  }
+
+  void peer_lost(Rank peer, const std::string& cause) {
+    if (peer == launcher_rank) return notices_.give_up("the launcher's letters have ended: " + cause);
+    process_log_->warning(fmt::format("letters to rank {}: {}", peer.value(), cause));
+  }
+
+  void write_trace() {
+    if (!tracer_) return;
+    const std::filesystem::path file = std::filesystem::path(client_->welcome().run_folder) / "trace" / fmt::format("rank-{}.json", place_.rank.value());
+    if (auto written = tracer_->write(file); !written) ranks_.front()->log->warning(written.error().message);
+    else ranks_.front()->log->info("trace written to " + file.string());
+  }
+
+  void clear() {
+    if (link_) link_->close(std::chrono::seconds{5});  // what was sent arrives first
+    if (link_) link_->deafen();
+    for (auto& rank : ranks_) {
+      caf::anon_send_exit(rank->supervisor, caf::exit_reason::user_shutdown);
+      rank->supervisor = nullptr;
+    }
+    directory_.clear();
+    system_.reset();
+    link_.reset();
+    clock_and_lanes_end();
+  }
+
+  void clock_and_lanes_end() {
+    for (auto& rank : ranks_) rank->builder.reset();
+    client_.reset();
+    clock_.reset();  // before the runtimes that timers post to
+    ranks_.clear();
+  }
+
+  const WorkerRequest& request_;
+  const WorkerPlace& place_;
+  const SignalQueue& signals_;
+  Environment environment_ = process_environment();
+  std::unique_ptr<Log> process_log_ = make_log(LogOptions{.who = fmt::format("rank {}", place_.rank.value()), .file = {}});
+  std::optional<JobConfig> config_;
+  Notices notices_;
+  std::unique_ptr<Clock> clock_;
+  Directory directory_;
+  std::unique_ptr<ActorSystem> system_ = std::make_unique<ActorSystem>();
+  SharedMemoryRegistry registry_;
+  std::unique_ptr<LetterLink> link_;
+  std::unique_ptr<ControlClient> client_;
+  std::unique_ptr<RingTracer> tracer_;
+  std::vector<std::unique_ptr<HostedRank>> ranks_;
+};
+
+Result<std::unique_ptr<OwnHost>> start_own_host(const WorkerRequest& request, const WorkerPlace& place) {
+  if (request.config.empty()) return Error{"without a launcher a worker needs the configuration: troupe-worker CONFIG.toml"};
+  const auto config = JobConfig::load(request.config, request.overrides);
+  if (!config) return config.error();
+  return OwnHost::start(*config, place, request.overwrite);
+}
+
+}  // namespace
+
+int run_worker(const WorkerRequest& request, const WorkerPlace& place, const SignalQueue& signals) {
+  if (request.ranks_in_process > place.world_size - place.rank.value()) {
+    std::fprintf(stderr, "rank %u: --ranks-in-process %u does not fit into a world of %u ranks\n", place.rank.value(), request.ranks_in_process, place.world_size);
+    return 2;
+  }
+  std::unique_ptr<OwnHost> own;
+  if (place.hosts_coordinator) {
+    auto started = start_own_host(request, place);
+    if (!started) {
+      std::fprintf(stderr, "rank %u: %s\n", place.rank.value(), started.error().message.c_str());
+      return 2;
+    }
+    own = std::move(started.value());
+  }
+  const int code = Worker(request, place, signals).run();
+  if (!own) return code;
+  const int job = own->finish(std::chrono::seconds{code == 2 ? 0 : 30});
+  return code != 0 ? code : job;
+}
+
+}  // namespace troupe
