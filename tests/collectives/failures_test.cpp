@@ -190,7 +190,10 @@ const std::vector<std::pair<std::string, std::function<void(Communicator&)>>> op
      }},
 };
 
-TEST(Abort, FreesEveryMemberWhateverItIsIn) {
+class Abort : public ::testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Every, Abort, ::testing::Values(Kind::threads, Kind::loopback, Kind::ucx), [](const auto& test) { return std::string(name_of(test.param)); });
+
+TEST_P(Abort, FreesEveryMemberWhateverItIsIn) {
   for (const auto& [name, operation] : operations) {
     SCOPED_TRACE(name);
     std::atomic<int> blocked_thread{0};
@@ -201,14 +204,14 @@ TEST(Abort, FreesEveryMemberWhateverItIsIn) {
       absent.load()->abort("pulled from outside");
       absent = nullptr;
     });
-    const auto members = run(Kind::threads, 3, [&](Communicator& group) {
+    const auto members = run(GetParam(), 3, [&, &call = operation](Communicator& group) {
       if (group.rank() == 2) {  // never joins in, so nobody can finish
         absent = &group;
         while (absent) std::this_thread::yield();
         return std::vector<std::byte>{};
       }
       if (group.rank() == 0) blocked_thread = gettid();
-      operation(group);
+      call(group);
       return std::vector<std::byte>{};
     });
     EXPECT_THAT(members[0].error, HasSubstr("pulled from outside"));
@@ -216,7 +219,7 @@ TEST(Abort, FreesEveryMemberWhateverItIsIn) {
   }
 }
 
-TEST(Abort, EndsTheWaitForAMemberThatHasNotCome) {
+TEST(Rendezvous, EndsItsWaitForAMemberThatHasNotCome) {
   for (const Kind kind : {Kind::threads, Kind::processes}) {
     std::stop_source stop;
     SharedMemoryRegistry registry;

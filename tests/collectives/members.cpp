@@ -29,7 +29,7 @@ Member run_member(const SharedMemoryOptions& options, const Body& body) {
   return result;
 }
 
-/// What the members over a transport share while they meet.
+/// What the members over a transport share while they meet and part.
 struct Crossing {
   explicit Crossing(std::uint32_t size) : addresses(size), listening(size), finished(size) {}
   std::vector<std::string> addresses;
@@ -38,39 +38,80 @@ struct Crossing {
   LoopbackNetwork network{*clock};
 };
 
+/// A member's transport, joined to those of the others.
+struct Station {
+  using Join = std::function<std::unique_ptr<Transport>(const TransportOptions&, TransportHandlers)>;
+  Station(std::uint32_t rank, const Join& join) {
+    TransportHandlers handlers;
+    handlers.letter = [](const std::shared_ptr<const Parcel>&) {};
+    handlers.slot_for = [](schema::Envelope::Reader, std::uint64_t) { return Lease{}; };
+    handlers.peer_lost = [](Rank, const std::string&) {};
+    TransportOptions options;
+    options.session.job = 42;
+    options.self = {Rank{rank}, Incarnation{0}};
+    transport = join(options, mail.around(handlers));
+    mail.use(*transport);
+  }
+  void connect(std::uint32_t rank, const std::vector<std::string>& addresses) const {
+    for (std::uint32_t peer = 0; peer < addresses.size(); ++peer) {
+      if (peer == rank) continue;
+      if (const auto connected = transport->connect(Rank{peer}, Incarnation{0}, addresses[peer]); !connected) throw std::runtime_error(connected.error().message);
+    }
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> communicator(const SharedMemoryOptions& options, const Clock& clock) {
+    TransportCommunicatorOptions wanted;
+    wanted.tag = options.tag;
+    wanted.rank = options.rank;
+    wanted.timeout = options.timeout;
+    wanted.chunk_bytes = options.chunk_bytes;
+    wanted.chunks = options.chunks;
+    for (std::uint32_t rank = 0; rank < options.size; ++rank) wanted.processes.emplace_back(rank);
+    return make_transport_communicator(wanted, clock, mail);
+  }
+  CollectiveMail mail;
+  std::unique_ptr<Transport> transport;
+};
+
 Member run_over_transport(Kind kind, const SharedMemoryOptions& options, const Body& body, Crossing& crossing) {
   const auto clock = make_system_clock();
-  CollectiveMail mail;
-  TransportHandlers handlers;
-  handlers.letter = [](const std::shared_ptr<const Parcel>&) {};
-  handlers.slot_for = [](schema::Envelope::Reader, std::uint64_t) { return Lease{}; };
-  handlers.peer_lost = [](Rank, const std::string&) {};
-  TransportOptions transport_options;
-  transport_options.session.job = 42;
-  transport_options.self = {Rank{options.rank}, Incarnation{0}};
-  const auto transport = kind == Kind::ucx ? make_ucx_transport(transport_options, *clock, mail.around(handlers)) : crossing.network.join(transport_options, mail.around(handlers));
-  mail.use(*transport);
-  crossing.addresses[options.rank] = transport->address();
+  Station station(options.rank, [&](const TransportOptions& wanted, TransportHandlers handlers) {
+    return kind == Kind::ucx ? make_ucx_transport(wanted, *clock, std::move(handlers)) : crossing.network.join(wanted, std::move(handlers));
+  });
+  crossing.addresses[options.rank] = station.transport->address();
   crossing.listening.arrive_and_wait();
-  TransportCommunicatorOptions wanted;
-  wanted.tag = options.tag;
-  wanted.rank = options.rank;
-  wanted.timeout = options.timeout;
-  wanted.chunk_bytes = options.chunk_bytes;
-  wanted.chunks = options.chunks;
   Member result;
-  for (std::uint32_t peer = 0; peer < options.size; ++peer) {
-    wanted.processes.emplace_back(peer);
-    if (peer == options.rank) continue;
-    if (const auto connected = transport->connect(Rank{peer}, Incarnation{0}, crossing.addresses[peer]); !connected) result.error = connected.error().message;
-  }
   try {
-    const auto communicator = make_transport_communicator(wanted, *clock, mail);
-    result.bytes = body(*communicator);
-    crossing.finished.arrive_and_wait();
+    station.connect(options.rank, crossing.addresses);
+    result.bytes = body(*station.communicator(options, *clock));
   } catch (const std::exception& problem) {
     result.error = problem.what();
-    crossing.finished.arrive_and_wait();
+  }
+  crossing.finished.arrive_and_wait();  // a transport that goes takes its links with it
+  return result;
+}
+
+/// A process that learns the others' addresses over shared memory, and then talks to them over UCX alone.
+Member run_ucx_process(const SharedMemoryOptions& options, const Body& body) {
+  const auto clock = make_system_clock();
+  Member result;
+  try {
+    SharedMemoryOptions meeting = options;
+    meeting.tag += "-meeting";
+    const auto host = make_shared_memory_communicator(meeting, *clock);
+    Station station(options.rank, [&](const TransportOptions& wanted, TransportHandlers handlers) { return make_ucx_transport(wanted, *clock, std::move(handlers)); });
+    constexpr std::size_t longest = 1024;
+    std::string all(longest * options.size, '\0'), own = station.transport->address();
+    all.replace(options.rank * longest, own.size(), own);
+    const GatherPiece piece{reinterpret_cast<std::byte*>(all.data()), longest};
+    Stream stream;
+    host->all_gather(stream, {&piece, 1});
+    std::vector<std::string> addresses;
+    for (std::uint32_t rank = 0; rank < options.size; ++rank) addresses.push_back(all.substr(rank * longest, own.size()));
+    station.connect(options.rank, addresses);
+    result.bytes = body(*station.communicator(options, *clock));
+    host->all_gather(stream, {&piece, 1});  // nobody leaves while another still works
+  } catch (const std::exception& problem) {
+    result.error = problem.what();
   }
   return result;
 }
@@ -96,7 +137,7 @@ struct Child {
   int result;
 };
 
-Child spawn(const SharedMemoryOptions& options, const Body& body) {
+Child spawn(Kind kind, const SharedMemoryOptions& options, const Body& body) {
   int ends[2];
   if (pipe(ends) != 0) throw std::runtime_error("pipe");
   std::fflush(nullptr);
@@ -104,7 +145,7 @@ Child spawn(const SharedMemoryOptions& options, const Body& body) {
   if (process < 0) throw std::runtime_error("fork");
   if (process == 0) {
     close(ends[0]);
-    const Member result = run_member(options, body);
+    const Member result = kind == Kind::processes ? run_member(options, body) : run_ucx_process(options, body);
     const char failed = result.error.empty() ? 0 : 1;
     write_all(ends[1], &failed, 1);
     if (failed) write_all(ends[1], result.error.data(), result.error.size());
@@ -129,6 +170,24 @@ Member collect(const Child& child) {
 }
 
 }  // namespace
+
+std::vector<std::byte> train_a_little(Communicator& group) {
+  Stream stream;
+  std::vector<float> weights = awkward_values<float>(99, 4001);
+  for (int step = 0; step < 20; ++step) {
+    const std::size_t count = 4001 / group.size() + 1;
+    auto gradient = awkward_values<float>(group.rank() + static_cast<std::uint32_t>(step) * 10, count * group.size());
+    std::vector<float> shard(count), all(count * group.size());
+    const ReducePiece reduce{gradient.data(), shard.data(), count};
+    group.reduce_scatter(stream, {&reduce, 1});
+    std::copy(shard.begin(), shard.end(), all.begin() + static_cast<std::ptrdiff_t>(group.rank() * count));
+    const GatherPiece gather{reinterpret_cast<std::byte*>(all.data()), count * sizeof(float)};
+    group.all_gather(stream, {&gather, 1});
+    group.all_reduce(stream, TensorView::contiguous(gradient.data(), DType::f32, {static_cast<std::int64_t>(gradient.size())}), Reduction::sum);
+    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = weights[i] * 0.5F + all[i] + gradient[i];
+  }
+  return bytes_of(weights);
+}
 
 std::string fresh_tag() {
   static std::atomic<int> next{0};
@@ -156,7 +215,7 @@ std::vector<Member> run(Kind kind, std::uint32_t size, const Body& body, const S
     if (kind == Kind::loopback || kind == Kind::ucx)
       threads.emplace_back([&results, &body, &crossing, options, kind, rank] { results[rank] = run_over_transport(kind, options, body, *crossing); });
     else if (kind == Kind::threads) threads.emplace_back([&results, &body, options, rank] { results[rank] = run_member(options, body); });
-    else children.push_back(spawn(options, body));
+    else children.push_back(spawn(kind, options, body));
   }
   threads.clear();
   for (std::uint32_t rank = 0; rank < children.size(); ++rank) results[rank] = collect(children[rank]);

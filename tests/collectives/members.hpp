@@ -10,14 +10,15 @@
 namespace troupe::testing {
 
 /// Who the members are and how they are joined: threads or processes over shared memory; threads with a transport each, over the
-/// loopback network or over UCX.
-enum class Kind { threads, processes, loopback, ucx };
+/// loopback network or over UCX; processes over UCX (in a program that has not used UCX before it forks).
+enum class Kind { threads, processes, loopback, ucx, ucx_processes };
 [[nodiscard]] inline const char* name_of(Kind kind) {
   switch (kind) {
     case Kind::threads: return "Threads";
     case Kind::processes: return "Processes";
     case Kind::loopback: return "OverLoopback";
     case Kind::ucx: return "OverUcx";
+    case Kind::ucx_processes: return "ProcessesOverUcx";
   }
   return "";
 }
@@ -38,6 +39,9 @@ struct Setting {
   std::uint32_t chunks = 4;
   std::function<void(SharedMemoryOptions&)> change{};  ///< last word on a member's options
 };
+
+/// A sequence of everything that sums, long enough that rings wrap and members overtake each other. The bits that all members end with.
+[[nodiscard]] std::vector<std::byte> train_a_little(Communicator& group);
 
 /// A tag that no other communicator of this machine uses.
 [[nodiscard]] std::string fresh_tag();

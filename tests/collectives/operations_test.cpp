@@ -235,25 +235,6 @@ INSTANTIATE_TEST_SUITE_P(Transport, Operations,
                          ::testing::Values(Case{Kind::loopback, 1}, Case{Kind::loopback, 2}, Case{Kind::loopback, 3}, Case{Kind::loopback, 5}, Case{Kind::ucx, 2}, Case{Kind::ucx, 4}),
                          name_of);
 
-/// A sequence of everything that sums, long enough that rings wrap and members overtake each other.
-std::vector<std::byte> train_a_little(Communicator& group) {
-  Stream stream;
-  std::vector<float> weights = awkward_values<float>(99, 4001);
-  for (int step = 0; step < 20; ++step) {
-    const std::size_t count = 4001 / group.size() + 1;
-    auto gradient = awkward_values<float>(group.rank() + static_cast<std::uint32_t>(step) * 10, count * group.size());
-    std::vector<float> shard(count), all(count * group.size());
-    const ReducePiece reduce{gradient.data(), shard.data(), count};
-    group.reduce_scatter(stream, {&reduce, 1});
-    std::copy(shard.begin(), shard.end(), all.begin() + static_cast<std::ptrdiff_t>(group.rank() * count));
-    const GatherPiece gather{reinterpret_cast<std::byte*>(all.data()), count * sizeof(float)};
-    group.all_gather(stream, {&gather, 1});
-    group.all_reduce(stream, TensorView::contiguous(gradient.data(), DType::f32, {static_cast<std::int64_t>(gradient.size())}), Reduction::sum);
-    for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = weights[i] * 0.5F + all[i] + gradient[i];
-  }
-  return bytes_of(weights);
-}
-
 TEST(Repeats, ThreadsAndProcessesAndTransportsAndOtherChunkSizesGiveTheSameBits) {
   for (const std::uint32_t size : {2U, 4U}) {
     const auto once = run(Kind::threads, size, train_a_little);
