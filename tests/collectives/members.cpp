@@ -217,8 +217,9 @@ std::vector<Member> run(Kind kind, std::uint32_t size, const Body& body, const S
     else if (kind == Kind::threads) threads.emplace_back([&results, &body, options, rank] { results[rank] = run_member(options, body); });
     else children.push_back(spawn(kind, options, body));
   }
+  // All at once: a killed process that nobody waits for stays a zombie, and UCX takes it for alive.
+  for (std::uint32_t rank = 0; rank < children.size(); ++rank) threads.emplace_back([&results, &children, rank] { results[rank] = collect(children[rank]); });
   threads.clear();
-  for (std::uint32_t rank = 0; rank < children.size(); ++rank) results[rank] = collect(children[rank]);
   return results;
 }
 
