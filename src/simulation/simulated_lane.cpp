@@ -24,12 +24,18 @@ void SimulatedLane::post(LaneOperation operation) {
   if (halted_) {
     flush_soon();
   } else if (!running_) {
-    world_.clock().after(Nanos{0}, [this] { start(); });
+    later(Nanos{0}, &SimulatedLane::start);
   }
 }
 
+void SimulatedLane::later(Nanos delay, void (SimulatedLane::*then)()) {
+  world_.clock().after(delay, [life = std::weak_ptr(life_), then] {
+    if (const auto lane = life.lock()) ((*lane)->*then)();
+  });
+}
+
 void SimulatedLane::poke() {
-  if (!running_ && !queue_.empty()) world_.clock().after(Nanos{0}, [this] { start(); });
+  if (!running_ && !queue_.empty()) later(Nanos{0}, &SimulatedLane::start);
 }
 
 void SimulatedLane::start() {
@@ -72,7 +78,7 @@ void SimulatedLane::resume() {
 
 /// What no collective took of the operation's time passes now.
 void SimulatedLane::spend_rest() {
-  world_.clock().after(take_cost(), [this] { complete(); });
+  later(take_cost(), &SimulatedLane::complete);
 }
 
 void SimulatedLane::work() {
@@ -140,15 +146,17 @@ void SimulatedLane::halt(std::string cause) {
 void SimulatedLane::flush_soon() {
   if (flushing_) return;
   flushing_ = true;
-  world_.clock().after(Nanos{0}, [this] {
-    flushing_ = false;
-    while (!running_ && !queue_.empty()) {
-      Entry entry = std::move(queue_.front());
-      queue_.pop_front();
-      finish(std::move(entry), {Outcome::Kind::halted, cause_}, world_.clock().now());
-      ++completed_;
-    }
-  });
+  later(Nanos{0}, &SimulatedLane::flush);
+}
+
+void SimulatedLane::flush() {
+  flushing_ = false;
+  while (!running_ && !queue_.empty()) {
+    Entry entry = std::move(queue_.front());
+    queue_.pop_front();
+    finish(std::move(entry), {Outcome::Kind::halted, cause_}, world_.clock().now());
+    ++completed_;
+  }
 }
 
 LaneProgress SimulatedLane::progress() const {

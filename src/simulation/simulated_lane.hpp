@@ -44,7 +44,7 @@ class SimulatedStream final : public Stream {
 };
 
 /// A lane whose operations take virtual time: one after the other, each for its cost, work done at the simulated moment and not at the
-/// posting. One thread; the world outlives it and is closed before it goes.
+/// posting. One thread; the world outlives it.
 class SimulatedLane final : public Lane {
  public:
   SimulatedLane(VirtualWorld& world, Rank rank, LaneKind kind, LaneModel model, LaneObserver* observer = nullptr);
@@ -79,13 +79,14 @@ class SimulatedLane final : public Lane {
     CausalStamp stamp;
   };
 
+  void later(Nanos delay, void (SimulatedLane::*then)());
   void start();
-  void run_at(Nanos end);
   void work();
   void spend_rest();
   void complete();
   void finish(Entry entry, const Outcome& outcome, Nanos started);
   void flush_soon();
+  void flush();
 
   VirtualWorld& world_;
   const Rank rank_;
@@ -102,6 +103,7 @@ class SimulatedLane final : public Lane {
   Nanos started_{0}, cost_{0}, busy_{0};
   LaneFault fault_;
   Outcome outcome_;
+  std::shared_ptr<SimulatedLane*> life_ = std::make_shared<SimulatedLane*>(this);  ///< events of a lane that is gone do nothing
 };
 
 }  // namespace troupe

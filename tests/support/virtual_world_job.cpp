@@ -105,6 +105,7 @@ FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks) {
   k.prefetch_before_reduce = within(0, 3) != 0;
   k.plain_layers = within(0, 2) == 0;
   k.letter_delay = micros(0, 500);
+  k.handler_delay = within(0, 1) == 0 ? Nanos{0} : micros(0, 1000);
   k.overflow_step = within(0, 4) == 0 ? within(1, k.steps) : 0;
   return k;
 }
@@ -118,12 +119,76 @@ std::string describe(const FlowKnobs& k) {
   return text.str();
 }
 
+StepKind kind_of(const FlowKnobs& knobs, Step step) {
+  return knobs.snapshot_every > 0 && step.value() % knobs.snapshot_every == 0 ? StepKind::train_and_snapshot : StepKind::train;
+}
+
+std::shared_ptr<const PlanSet> compile(const FlowKnobs& knobs) {
+  auto compiled = compile_plans(shape_of(knobs), knobs.slots);
+  if (!compiled) throw std::runtime_error(compiled.error().message);
+  return std::make_shared<const PlanSet>(std::move(*compiled));
+}
+
+namespace {
+
+std::shared_ptr<SimulatedLane> simulate_lane(const SimulatedGround& on, Rank rank, LaneKind kind, DeviceOrder* order) {
+  LaneModel model;
+  model.jitter = on.knobs.jitter;
+  model.work_at_start = on.knobs.work_at_start;
+  model.collectives = kind == LaneKind::comm;
+  model.order = kind != LaneKind::disk && kind != LaneKind::storage ? order : nullptr;
+  if (on.alter_lane) on.alter_lane(kind, model);
+  auto lane = std::make_shared<SimulatedLane>(on.world, rank, kind, std::move(model), on.observer);
+  on.world.on_report([weak = std::weak_ptr(lane), rank, kind]() -> std::string {
+    const auto there = weak.lock();
+    const LaneProgress progress = there ? there->progress() : LaneProgress{};
+    return progress.oldest_pending.empty() ? "" : std::string(name_of(kind)) + " lane of rank " + std::to_string(rank.value()) + ": pending " + progress.oldest_pending;
+  });
+  return lane;
+}
+
+}  // namespace
+
+SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
+  const FlowKnobs& k = on.knobs;
+  SimulatedRank rank;
+  StampedModel model{.ranks = k.ranks, .units = k.layers, .micro_batches = k.micro_batches, .seed = k.seed, .after_a_failure = {}, .overflows = {}};
+  model.after_a_failure = [&world = on.world] { return !world.invariants().first_failure().empty(); };
+  model.overflows = [bad = k.overflow_step](Step step) { return step.value() == bad; };
+  rank.programs = std::make_unique<StampedRank>(model, r, on.world.findings());
+  if (k.device_order) {
+    rank.order = std::make_unique<DeviceOrder>([plans = on.plans, &k](Step step) -> const Plan& { return plans->of(kind_of(k, step)); },
+                                               std::set<LaneKind>{LaneKind::compute, LaneKind::comm, LaneKind::optimizer, LaneKind::copy});
+  }
+  RankParts& parts = rank.parts;
+  parts.runtime = &on.runtime;
+  parts.directory = &on.world.actors().directory();
+  parts.system = &on.world.actors().system().caf();
+  parts.rank = Rank{r};
+  parts.plans = on.plans;
+  parts.slots = k.slots;
+  parts.batch = rank.programs->batch();
+  parts.units = k.layers;
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    rank.lanes.push_back(simulate_lane(on, parts.rank, static_cast<LaneKind>(i), rank.order.get()));
+    parts.lanes[i] = rank.lanes.back();
+  }
+  parts.loader = rank.programs->loader();
+  parts.compute = rank.programs->compute();
+  parts.shard = rank.programs->shard();
+  parts.snapshot = rank.programs->snapshot();
+  parts.dp_shard = on.dp_shard.member(r);
+  parts.world = on.whole.member(r);
+  parts.checkpoint_folder = [](Step step) { return std::filesystem::path("step-" + std::to_string(step.value())); };
+  return rank;
+}
+
 bool FlowResult::has(Invariant invariant) const {
   return std::any_of(found.begin(), found.end(), [&](const Finding& finding) { return finding.invariant == invariant; });
 }
 
 VirtualJob::VirtualJob(const FlowKnobs& knobs)
-    : knobs_(knobs), world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay}), log_(make_null_log()), runtime_{world_.clock(), *log_, world_.post_office()} {}
+    : knobs_(knobs), world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay, .handler_delay = knobs.handler_delay}), log_(make_null_log()), runtime_{world_.clock(), *log_, world_.post_office()} {}
 
 VirtualJob::~VirtualJob() {
   world_.close();
@@ -143,58 +208,17 @@ void VirtualJob::replace(const ActorAddress& address, std::function<caf::actor(c
   replacements_.push_back({address, std::move(spawn)});
 }
 
-StepKind VirtualJob::kind_of(Step step) const {
-  return knobs_.snapshot_every > 0 && step.value() % knobs_.snapshot_every == 0 ? StepKind::train_and_snapshot : StepKind::train;
-}
-
 void VirtualJob::wire(std::uint32_t r) {
   RankState& state = ranks_[r];
-  const Rank rank{r};
-  StampedModel model{.ranks = knobs_.ranks, .units = knobs_.layers, .micro_batches = knobs_.micro_batches, .seed = knobs_.seed, .after_a_failure = {}, .overflows = {}};
-  model.after_a_failure = [this] { return !world_.invariants().first_failure().empty(); };
-  model.overflows = [bad = knobs_.overflow_step](Step step) { return step.value() == bad; };
-  state.programs = std::make_unique<StampedRank>(model, r, world_.findings());
-  if (knobs_.device_order) {
-    state.order = std::make_unique<DeviceOrder>([this](Step step) -> const Plan& { return plans_->of(kind_of(step)); },
-                                                std::set<LaneKind>{LaneKind::compute, LaneKind::comm, LaneKind::optimizer, LaneKind::copy});
-  }
-  RankParts parts;
-  parts.runtime = &runtime_;
-  parts.directory = &world_.actors().directory();
-  parts.system = &world_.actors().system().caf();
-  parts.rank = rank;
-  parts.plans = plans_;
-  parts.slots = knobs_.slots;
-  parts.batch = state.programs->batch();
-  parts.units = knobs_.layers;
-  observers_.push_back(std::make_unique<SpanRecorder>(spans_, rank));
-  for (std::size_t i = 0; i < lane_count; ++i) {
-    const auto kind = static_cast<LaneKind>(i);
-    LaneModel model_of_lane;
-    model_of_lane.jitter = knobs_.jitter;
-    model_of_lane.work_at_start = knobs_.work_at_start;
-    model_of_lane.collectives = kind == LaneKind::comm;
-    const bool on_device = kind != LaneKind::disk && kind != LaneKind::storage;
-    model_of_lane.order = on_device ? state.order.get() : nullptr;
-    if (alter_lane) alter_lane(*this, r, kind, model_of_lane);
-    state.lanes.push_back(std::make_shared<SimulatedLane>(world_, rank, kind, std::move(model_of_lane), observers_.back().get()));
-    parts.lanes[i] = state.lanes.back();
-    world_.on_report([lane = state.lanes.back().get(), rank, kind]() -> std::string {
-      const LaneProgress progress = lane->progress();
-      return progress.oldest_pending.empty() ? "" : std::string(name_of(kind)) + " lane of rank " + std::to_string(rank.value()) + ": pending " + progress.oldest_pending;
-    });
-  }
-  parts.loader = state.programs->loader();
-  parts.compute = state.programs->compute();
-  parts.shard = state.programs->shard();
-  parts.snapshot = state.programs->snapshot();
-  parts.dp_shard = dp_shard_->member(r);
-  parts.world = whole_->member(r);
-  parts.checkpoint_folder = [](Step step) { return std::filesystem::path("step-" + std::to_string(step.value())); };
+  observers_.push_back(std::make_unique<SpanRecorder>(spans_, Rank{r}));
+  SimulatedGround ground{world_, runtime_, knobs_, plans_, *dp_shard_, *whole_, observers_.back().get(), {}};
+  if (alter_lane) ground.alter_lane = [this, r](LaneKind kind, LaneModel& model) { alter_lane(*this, r, kind, model); };
+  state.simulated = simulate_rank(ground, r);
+  RankParts& parts = state.simulated.parts;
   if (alter_parts) alter_parts(*this, r, parts);
-  world_.invariants().begin_epoch(rank, parts.epoch, parts.first_step, plans_);
+  world_.invariants().begin_epoch(Rank{r}, parts.epoch, parts.first_step, plans_);
   state.actors = std::make_unique<RankActors>(spawn_rank(std::move(parts)));
-  const ActorAddress address{rank, ActorKind::supervisor};
+  const ActorAddress address{Rank{r}, ActorKind::supervisor};
   world_.actors().directory().add(address, world_.actors().system().caf().spawn<TestSupervisor>(ActorSeat{runtime_, address, EpochId{1}}, *this));
 }
 
@@ -205,7 +229,7 @@ void VirtualJob::begin_steps(std::uint32_t r, Step reported) {
   const Step until{std::min(reported.value() + knobs_.begun_ahead, knobs_.steps)};
   while (state.begun < until) {
     ++state.begun;
-    state.actors->begin_step(state.begun, kind_of(state.begun), 1e-3, state.begun == last);
+    state.actors->begin_step(state.begun, kind_of(knobs_, state.begun), 1e-3, state.begun == last);
   }
   if (reported != last) return;
   state.ending = true;
@@ -236,9 +260,7 @@ bool VirtualJob::finished() const {
 
 FlowResult VirtualJob::run() {
   FlowResult result;
-  auto compiled = compile_plans(shape_of(knobs_), knobs_.slots);
-  if (!compiled) throw std::runtime_error(compiled.error().message);
-  plans_ = std::make_shared<const PlanSet>(std::move(*compiled));
+  plans_ = compile(knobs_);
   dp_shard_ = std::make_unique<SimulatedGroup>(world_, "dp_shard", knobs_.ranks);
   whole_ = std::make_unique<SimulatedGroup>(world_, "world", knobs_.ranks);
   world_.on_report([this] { return dp_shard_->waiting(); });
@@ -254,7 +276,7 @@ FlowResult VirtualJob::run() {
   }
   result.end = world_.run([this] { return finished(); }, limit);
   result.elapsed = world_.clock().now();
-  result.compute_busy = ranks_[0].lanes[static_cast<std::size_t>(LaneKind::compute)]->busy();
+  result.compute_busy = ranks_[0].simulated.lanes[static_cast<std::size_t>(LaneKind::compute)]->busy();
   check(result);
   result.fault = fault_;
   result.reported = world_.invariants().reported(Rank{0});

@@ -33,7 +33,7 @@ struct FlowKnobs {
   double jitter = 0;
   bool fp8_scales = false, prefetch_before_reduce = true, work_at_start = false, device_order = false;
   bool plain_layers = false;  ///< every unit alike, as probe p13: re-gathered for its backward; else the first and last are special
-  Nanos letter_delay{0};
+  Nanos letter_delay{0}, handler_delay{0};
   std::uint64_t overflow_step = 0;  ///< this step's loss is not finite; 0: none
 };
 /// Knobs of a seed: slots 1-4, micro-batches 1-3, layers 2-8, 2-3 steps, durations, jitter, snapshots.
@@ -61,6 +61,27 @@ struct FlowSpan {
   Nanos started, ended;
 };
 
+/// One rank's lanes, programs and parts on a virtual world.
+struct SimulatedRank {
+  std::unique_ptr<StampedRank> programs;
+  std::unique_ptr<DeviceOrder> order;
+  std::vector<std::shared_ptr<SimulatedLane>> lanes;
+  RankParts parts;
+};
+/// What a SimulatedRank stands on; all of it outlives the rank.
+struct SimulatedGround {
+  VirtualWorld& world;
+  Runtime& runtime;
+  const FlowKnobs& knobs;
+  std::shared_ptr<const PlanSet> plans;
+  SimulatedGroup &dp_shard, &whole;
+  LaneObserver* observer = nullptr;
+  std::function<void(LaneKind, LaneModel&)> alter_lane;
+};
+[[nodiscard]] SimulatedRank simulate_rank(const SimulatedGround& ground, std::uint32_t rank);
+[[nodiscard]] std::shared_ptr<const PlanSet> compile(const FlowKnobs& knobs);  ///< throws what the compiler says
+[[nodiscard]] StepKind kind_of(const FlowKnobs& knobs, Step step);
+
 /// Ranks, wired up in a virtual world and driven by small supervisors: begin steps, drain, or abort on the first fault.
 class VirtualJob {
  public:
@@ -84,7 +105,7 @@ class VirtualJob {
   [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
   [[nodiscard]] const FlowKnobs& knobs() const noexcept { return knobs_; }
   [[nodiscard]] const PlanSet& plans() const noexcept { return *plans_; }
-  [[nodiscard]] StampedRank& programs(std::uint32_t rank) { return *ranks_[rank].programs; }
+  [[nodiscard]] StampedRank& programs(std::uint32_t rank) { return *ranks_[rank].simulated.programs; }
   [[nodiscard]] SimulatedGroup& group() noexcept { return *dp_shard_; }
   /// As the Coordinator: the first fault ends the epoch for all ranks, told by letters that take time.
   void fault(std::uint32_t rank, const std::string& cause);
@@ -94,9 +115,7 @@ class VirtualJob {
  private:
   friend class TestSupervisor;
   struct RankState {
-    std::unique_ptr<StampedRank> programs;
-    std::unique_ptr<DeviceOrder> order;
-    std::vector<std::shared_ptr<SimulatedLane>> lanes;
+    SimulatedRank simulated;
     std::unique_ptr<RankActors> actors;
     Step begun;
     std::set<ActorKind> stopped;
@@ -112,7 +131,6 @@ class VirtualJob {
   void wire(std::uint32_t rank);
   void end_actor(const ActorAddress& address);
   void check(FlowResult& result);
-  [[nodiscard]] StepKind kind_of(Step step) const;
   [[nodiscard]] bool finished() const;
   // The supervisors' part, in the context of their rank's handler.
   void begin_steps(std::uint32_t rank, Step reported);

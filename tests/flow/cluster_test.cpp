@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <set>
+#include <string>
+
+#include "src/runtime/send.hpp"
+#include "tests/support/virtual_world_cluster.hpp"
+
+namespace troupe {
+namespace {
+
+constexpr std::uint64_t seeds = 150;
+
+FlowKnobs knobs_of(std::uint64_t seed) { return draw_knobs(seed, std::uint32_t{1} << (seed % 3)); }
+
+TEST(Cluster, CoordinatorAndSupervisorsRunEveryStepOnceAndStopCleanly) {
+  std::set<std::uint64_t> orders;
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    const auto result = VirtualCluster(knobs).run();
+    EXPECT_EQ(result.flow.findings, "") << describe(knobs);
+    EXPECT_EQ(result.flow.fault, "") << describe(knobs);
+    ASSERT_TRUE(result.end && result.end->ok) << describe(knobs) << "\n" << result.flow.end.report;
+    EXPECT_EQ(result.end->last_step, Step{knobs.steps});
+    ASSERT_EQ(result.steps.size(), knobs.steps);
+    for (std::size_t i = 0; i < result.steps.size(); ++i) {
+      EXPECT_EQ(result.steps[i].step, Step{i + 1});
+      EXPECT_EQ(result.steps[i].common.outcome == VerdictOutcome::skip, i + 1 == knobs.overflow_step) << describe(knobs);
+    }
+    EXPECT_EQ(result.sealed.size(), knobs.snapshot_every == 0 ? 0 : knobs.steps / knobs.snapshot_every) << describe(knobs);
+    EXPECT_EQ(VirtualCluster(knobs).run().flow.timed_hash, result.flow.timed_hash) << "repeatable trace, " << describe(knobs);
+    orders.insert(result.flow.order_hash);
+  }
+  EXPECT_GE(orders.size(), seeds * 9 / 10);
+}
+
+void expect_named_stop(const FlowKnobs& knobs, const VirtualCluster& cluster, const VirtualCluster::Result& result, const std::string& cause) {
+  EXPECT_EQ(result.flow.end.how, RunEnd::How::finished) << describe(knobs) << "\n" << result.flow.end.report;
+  EXPECT_EQ(result.flow.findings, "") << describe(knobs);
+  ASSERT_TRUE(result.end) << describe(knobs);
+  EXPECT_FALSE(result.end->ok) << describe(knobs);
+  EXPECT_NE(result.end->cause.find(cause), std::string::npos) << describe(knobs) << "\n" << result.end->cause;
+  EXPECT_TRUE(result.stuck.empty()) << describe(knobs) << "\n" << result.stuck.front();
+  EXPECT_EQ(result.ended, knobs.ranks) << describe(knobs);
+  EXPECT_EQ(cluster.open_operations(), 0) << describe(knobs);
+}
+
+TEST(Cluster, AFailedOperationStopsTheJobWithItsCauseAndEveryRankComesToRest) {
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    VirtualCluster cluster(knobs);
+    const auto counter = std::make_shared<std::uint64_t>(0);
+    cluster.alter_lane = [counter, victim = seed * 7919 % (60 * knobs.ranks)](std::uint32_t, LaneKind lane, LaneModel& model) {
+      if (lane == LaneKind::storage) return;  // a save that fails is no fault
+      model.fault = [counter, victim](const LaneOperation&) { return (*counter)++ == victim ? LaneFault{LaneFault::Kind::fail, {}, "bit flip"} : LaneFault{}; };
+    };
+    const auto result = cluster.run();
+    if (*counter > seed * 7919 % (60 * knobs.ranks)) expect_named_stop(knobs, cluster, result, "bit flip");
+  }
+}
+
+/// What the host agent says when a process is gone.
+void kill(VirtualCluster& cluster, std::uint32_t victim, Nanos delay) {
+  cluster.world().clock().after(delay, [&cluster, victim] {
+    cluster.tell<schema::FaultReport>(coordinator_address, [&](auto body) {
+      body.setRank(victim);
+      body.setCause("killed by signal 9");
+      body.setSignal(9);
+    });
+  });
+}
+
+TEST(Cluster, ARankThatDiesAtAnyMomentStopsTheJobAndTheOthersComeToRest) {
+  std::uint64_t struck = 0;
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    const Nanos moment = VirtualCluster(knobs).run().flow.elapsed * static_cast<int>(seed * 7919 % 1000) / 1000;
+    VirtualCluster cluster(knobs);
+    cluster.before_run = [&](VirtualCluster& of) { kill(of, static_cast<std::uint32_t>(seed) % knobs.ranks, moment); };
+    const auto result = cluster.run();
+    if (result.flow.fault.empty()) continue;
+    ++struck;
+    expect_named_stop(knobs, cluster, result, "killed by signal 9");
+  }
+  EXPECT_GE(struck, seeds * 3 / 4);
+}
+
+TEST(Cluster, ARankThatDiesWhileTheJobDrainsStopsItAndTheOthersComeToRest) {
+  std::uint64_t struck = 0;
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    VirtualCluster cluster(knobs);
+    cluster.at_the_end = [&](VirtualCluster& of) { kill(of, static_cast<std::uint32_t>(seed) % knobs.ranks, knobs.letter_delay * static_cast<int>(seed % 10) / 10); };
+    const auto result = cluster.run();
+    if (result.flow.fault.empty()) continue;
+    ++struck;
+    expect_named_stop(knobs, cluster, result, "killed by signal 9");
+  }
+  EXPECT_GE(struck, seeds / 2);
+}
+
+TEST(Cluster, AStopOnRequestEndsAtAStepBoundaryThatAllRanksShare) {
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    FlowKnobs knobs = knobs_of(seed);
+    knobs.steps = 1000;
+    VirtualCluster cluster(knobs);
+    const Nanos moment = std::chrono::milliseconds{200 + seed * 7919 % 200};
+    cluster.before_run = [moment](VirtualCluster& of) {
+      of.world().clock().at(moment, [&of] { of.tell<schema::StopRequested>(coordinator_address, [](auto body) { body.setReason("SIGTERM"); }); });
+    };
+    const auto result = cluster.run();
+    EXPECT_EQ(result.flow.findings, "") << describe(knobs);
+    ASSERT_TRUE(result.end && result.end->ok) << describe(knobs) << "\n" << result.flow.end.report;
+    EXPECT_TRUE(result.end->on_request);
+    EXPECT_LT(result.end->last_step, Step{1000});
+    EXPECT_EQ(result.steps.size(), result.end->last_step.value());
+  }
+}
+
+}  // namespace
+}  // namespace troupe
