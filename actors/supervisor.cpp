@@ -81,9 +81,8 @@ void Supervisor::epoch_end(const Letter<schema::EpochEnd>& letter) {
   if (phase_ == Phase::stopped || phase_ == Phase::clearing || phase_ == Phase::aborting) return;
   const bool building = phase_ == Phase::building, joining = phase_ == Phase::joining;
   cause_ = letter.body().getCause();
-  phase_ = Phase::aborting;
+  phase_ = Phase::aborting;  // an actor that had drained before has said Stopped, and says it once
   phase_since_ = runtime().clock.now();
-  stopped_.clear();
   if (joining) return tell_stopped();
   if (building) return build_failed_ ? clear() : options_.factory->cancel(cause_);  // a build that still runs goes on in built()
   halt(cause_);
