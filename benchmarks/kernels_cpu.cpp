@@ -56,7 +56,9 @@ class Bench {
 
   void product(const std::string& name, double flop, double reference, const std::function<void()>& work) {
     const double seconds = best_of(work);
-    std::printf("%-34s %8.3f ms %7.1f GFLOP/s  %5.2f of torch's mm\n", name.c_str(), seconds * 1e3, flop / seconds * 1e-9, reference / seconds);
+    std::printf("%-34s %8.3f ms %7.1f GFLOP/s", name.c_str(), seconds * 1e3, flop / seconds * 1e-9);
+    if (reference > 0) std::printf("  %5.2f of torch's mm", reference / seconds);
+    std::printf("\n");
   }
   void stream_of(const std::string& name, double bytes, const std::function<void()>& work) {
     const double seconds = best_of(work);
