@@ -90,7 +90,10 @@ std::string Schema::nearest_key(std::string_view name) const {
   const auto consider = [&](const std::string& candidate, const std::string& answer) {
     // The same word in another section is the likeliest slip.
     const std::size_t distance = leaf_of(candidate) == leaf_of(wanted) ? 1 : edit_distance(wanted, candidate);
-    if (distance < least) { least = distance; best = answer; }
+    if (distance < least) {
+      least = distance;
+      best = answer;
+    }
   };
   for (const auto& key : keys_) {
     consider(key.name, key.name);
@@ -104,7 +107,10 @@ std::string Schema::nearest_section(std::string_view name) const {
   std::size_t least = std::max<std::size_t>(2, name.size() / 3) + 1;
   for (const auto& [section, doc] : sections_) {
     const std::size_t distance = edit_distance(canonical(name), section);
-    if (distance < least) { least = distance; best = section; }
+    if (distance < least) {
+      least = distance;
+      best = section;
+    }
   }
   return best;
 }
@@ -114,7 +120,8 @@ void Schema::unknown(std::string_view written_name, const std::string& where, st
   const std::string parent = name.substr(0, name.rfind('.'));
   if (name.find('.') != std::string::npos && is_section(parent)) {
     const std::string near = nearest_key(name);
-    problem(where, "unknown key '" + std::string(spelled) + "'" + (near.empty() ? "; `troupe config --help` lists all keys" : "; did you mean '" + near + "'?"));
+    problem(where,
+            "unknown key '" + std::string(spelled) + "'" + (near.empty() ? "; `troupe config --help` lists all keys" : "; did you mean '" + near + "'?"));
     return;
   }
   const std::string section = name.find('.') == std::string::npos ? name : parent;

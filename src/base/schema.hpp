@@ -26,7 +26,9 @@ enum class KeySource : std::uint8_t { builtin, file, command_line };
 
 /// A value as a source wrote it, before it is checked against a key's type.
 struct RawValue {
-  struct Other { std::string type; };  ///< what no key takes: a table, a date
+  struct Other {
+    std::string type;
+  };  ///< what no key takes: a table, a date
   std::variant<bool, std::int64_t, double, std::string, std::vector<RawValue>, Other> value;
   [[nodiscard]] std::string describe() const;  ///< "the string \"8\""
 };
@@ -44,18 +46,18 @@ struct Key {
   std::string initial;               ///< the default, as text
   std::vector<std::string> aliases;  ///< full names of other versions of torchtitan
   KeySource source = KeySource::builtin;
-  std::string where;                 ///< "run.toml:3:1" or "command line"; empty for a default
+  std::string where;  ///< "run.toml:3:1" or "command line"; empty for a default
 
-  Key& at_least(double low);         ///< of numbers, optional or in lists
+  Key& at_least(double low);  ///< of numbers, optional or in lists
   Key& at_most(double high);
-  Key& above(double low);            ///< exclusive
-  Key& below(double high);           ///< exclusive
+  Key& above(double low);   ///< exclusive
+  Key& below(double high);  ///< exclusive
   Key& not_zero();
   Key& one_of(std::vector<std::string> values, std::string otherwise = "");  ///< `otherwise`: what to do instead, said when refused
   Key& only(bool value, std::string otherwise);
   Key& alias(std::string full_name);
-  Key& or_single();                  ///< a list that may be written as one value
-  Key& apart();                      ///< may differ between the ranks of a run (a folder): not part of the hash
+  Key& or_single();  ///< a list that may be written as one value
+  Key& apart();      ///< may differ between the ranks of a run (a folder): not part of the hash
 
   /// Checks type and range, then sets the member. Empty, or what is wrong ("expected an integer, found the string \"8\"").
   [[nodiscard]] std::string assign(const RawValue& raw);
@@ -72,7 +74,8 @@ struct Key {
  private:
   [[nodiscard]] std::string check_number(double value) const;
   [[nodiscard]] std::string check_text(const std::string& value) const;
-  template <class T> [[nodiscard]] std::string read(const RawValue& raw, T& out) const;
+  template <class T>
+  [[nodiscard]] std::string read(const RawValue& raw, T& out) const;
   std::optional<double> low_, high_;
   bool low_open_ = false, high_open_ = false, not_zero_ = false, single_ = false, apart_ = false;
   std::optional<bool> only_;

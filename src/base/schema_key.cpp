@@ -9,17 +9,37 @@
 namespace troupe {
 namespace {
 
-template <class T> struct Unwrapped { using Type = T; static constexpr bool optional = false; };
-template <class T> struct Unwrapped<std::optional<T>> { using Type = T; static constexpr bool optional = true; };
-template <class T> struct Listed { using Type = T; static constexpr bool list = false; };
-template <class T> struct Listed<std::vector<T>> { using Type = T; static constexpr bool list = true; };
+template <class T>
+struct Unwrapped {
+  using Type = T;
+  static constexpr bool optional = false;
+};
+template <class T>
+struct Unwrapped<std::optional<T>> {
+  using Type = T;
+  static constexpr bool optional = true;
+};
+template <class T>
+struct Listed {
+  using Type = T;
+  static constexpr bool list = false;
+};
+template <class T>
+struct Listed<std::vector<T>> {
+  using Type = T;
+  static constexpr bool list = true;
+};
 
 template <class T>
 constexpr const char* scalar_name() {
-  if constexpr (std::is_same_v<T, bool>) return "boolean";
-  else if constexpr (std::is_same_v<T, std::int64_t>) return "integer";
-  else if constexpr (std::is_same_v<T, double>) return "number";
-  else return "string";
+  if constexpr (std::is_same_v<T, bool>)
+    return "boolean";
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return "integer";
+  else if constexpr (std::is_same_v<T, double>)
+    return "number";
+  else
+    return "string";
 }
 
 std::string with_article(const std::string& noun) { return (noun == "integer" ? "an " : "a ") + noun; }
@@ -39,7 +59,9 @@ std::string toml_text(double value) {
 }
 std::string toml_text(const std::string& value) { return toml_quote(value); }
 template <class T>
-std::string toml_text(const std::optional<T>& value) { return value ? toml_text(*value) : ""; }
+std::string toml_text(const std::optional<T>& value) {
+  return value ? toml_text(*value) : "";
+}
 template <class T>
 std::string toml_text(const std::vector<T>& values) {
   std::string text = "[";
@@ -89,15 +111,20 @@ RawValue raw_list(std::string_view text) {
 std::string toml_quote(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\') out += std::string{'\\', c};
-    else if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
-    else if (c == '\r') out += "\\r";
+    if (c == '"' || c == '\\')
+      out += std::string{'\\', c};
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (c == '\r')
+      out += "\\r";
     else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
       constexpr std::string_view digits = "0123456789abcdef";
       const auto code = static_cast<unsigned char>(c);
       out += std::string("\\u00") + digits[code >> 4U] + digits[code & 15U];
-    } else out += c;
+    } else
+      out += c;
   }
   return out + "\"";
 }
@@ -114,16 +141,52 @@ std::string RawValue::describe() const {
   return std::visit(Visitor{}, value);
 }
 
-Key& Key::at_least(double low) { low_ = low; low_open_ = false; return *this; }
-Key& Key::at_most(double high) { high_ = high; high_open_ = false; return *this; }
-Key& Key::above(double low) { low_ = low; low_open_ = true; return *this; }
-Key& Key::below(double high) { high_ = high; high_open_ = true; return *this; }
-Key& Key::not_zero() { not_zero_ = true; return *this; }
-Key& Key::one_of(std::vector<std::string> values, std::string otherwise) { choices_ = std::move(values); otherwise_ = std::move(otherwise); return *this; }
-Key& Key::only(bool value, std::string otherwise) { only_ = value; otherwise_ = std::move(otherwise); return *this; }
-Key& Key::alias(std::string full_name) { aliases.push_back(std::move(full_name)); return *this; }
-Key& Key::or_single() { single_ = true; return *this; }
-Key& Key::apart() { apart_ = true; return *this; }
+Key& Key::at_least(double low) {
+  low_ = low;
+  low_open_ = false;
+  return *this;
+}
+Key& Key::at_most(double high) {
+  high_ = high;
+  high_open_ = false;
+  return *this;
+}
+Key& Key::above(double low) {
+  low_ = low;
+  low_open_ = true;
+  return *this;
+}
+Key& Key::below(double high) {
+  high_ = high;
+  high_open_ = true;
+  return *this;
+}
+Key& Key::not_zero() {
+  not_zero_ = true;
+  return *this;
+}
+Key& Key::one_of(std::vector<std::string> values, std::string otherwise) {
+  choices_ = std::move(values);
+  otherwise_ = std::move(otherwise);
+  return *this;
+}
+Key& Key::only(bool value, std::string otherwise) {
+  only_ = value;
+  otherwise_ = std::move(otherwise);
+  return *this;
+}
+Key& Key::alias(std::string full_name) {
+  aliases.push_back(std::move(full_name));
+  return *this;
+}
+Key& Key::or_single() {
+  single_ = true;
+  return *this;
+}
+Key& Key::apart() {
+  apart_ = true;
+  return *this;
+}
 
 std::string Key::limits() const {
   std::string text;
@@ -168,9 +231,12 @@ std::string Key::read(const RawValue& raw, T& out) const {
     }
     out = std::move(values);
   } else if constexpr (std::is_same_v<T, double>) {
-    if (const auto* whole = std::get_if<std::int64_t>(&raw.value)) out = static_cast<double>(*whole);
-    else if (const auto* number = std::get_if<double>(&raw.value)) out = *number;
-    else return "expected a number, found " + raw.describe();
+    if (const auto* whole = std::get_if<std::int64_t>(&raw.value))
+      out = static_cast<double>(*whole);
+    else if (const auto* number = std::get_if<double>(&raw.value))
+      out = *number;
+    else
+      return "expected a number, found " + raw.describe();
     return check_number(out);
   } else {
     const auto* value = std::get_if<T>(&raw.value);
@@ -184,52 +250,69 @@ std::string Key::read(const RawValue& raw, T& out) const {
 }
 
 std::string Key::assign(const RawValue& raw) {
-  return std::visit([&](auto member) -> std::string {
-    if constexpr (std::is_same_v<decltype(member), std::monostate>) {
-      return {};
-    } else {
-      using Member = std::remove_pointer_t<decltype(member)>;
-      typename Unwrapped<Member>::Type value{};
-      if (auto wrong = read(raw, value); !wrong.empty()) return wrong;
-      *member = std::move(value);
-      return {};
-    }
-  }, target);
+  return std::visit(
+      [&](auto member) -> std::string {
+        if constexpr (std::is_same_v<decltype(member), std::monostate>) {
+          return {};
+        } else {
+          using Member = std::remove_pointer_t<decltype(member)>;
+          typename Unwrapped<Member>::Type value{};
+          if (auto wrong = read(raw, value); !wrong.empty()) return wrong;
+          *member = std::move(value);
+          return {};
+        }
+      },
+      target);
 }
 
 std::string Key::assign_text(std::string_view text) {
-  return std::visit([&](auto member) -> std::string {
-    if constexpr (std::is_same_v<decltype(member), std::monostate>) {
-      return {};
-    } else {
-      using Member = std::remove_pointer_t<decltype(member)>;
-      using Value = typename Unwrapped<Member>::Type;
-      if constexpr (Unwrapped<Member>::optional) {
-        if (text == "none" || text == "None") { member->reset(); return {}; }
-      }
-      if constexpr (Listed<Value>::list) return assign(raw_list<typename Listed<Value>::Type>(text));
-      else return assign(raw_scalar<Value>(text));
-    }
-  }, target);
+  return std::visit(
+      [&](auto member) -> std::string {
+        if constexpr (std::is_same_v<decltype(member), std::monostate>) {
+          return {};
+        } else {
+          using Member = std::remove_pointer_t<decltype(member)>;
+          using Value = typename Unwrapped<Member>::Type;
+          if constexpr (Unwrapped<Member>::optional) {
+            if (text == "none" || text == "None") {
+              member->reset();
+              return {};
+            }
+          }
+          if constexpr (Listed<Value>::list)
+            return assign(raw_list<typename Listed<Value>::Type>(text));
+          else
+            return assign(raw_scalar<Value>(text));
+        }
+      },
+      target);
 }
 
 std::string Key::toml() const {
-  return std::visit([](auto member) -> std::string {
-    if constexpr (std::is_same_v<decltype(member), std::monostate>) return {};
-    else return toml_text(*member);
-  }, target);
+  return std::visit(
+      [](auto member) -> std::string {
+        if constexpr (std::is_same_v<decltype(member), std::monostate>)
+          return {};
+        else
+          return toml_text(*member);
+      },
+      target);
 }
 
 std::string Key::type() const {
-  return std::visit([](auto member) -> std::string {
-    if constexpr (std::is_same_v<decltype(member), std::monostate>) {
-      return "any";
-    } else {
-      using Value = typename Unwrapped<std::remove_pointer_t<decltype(member)>>::Type;
-      if constexpr (Listed<Value>::list) return std::string("list of ") + scalar_name<typename Listed<Value>::Type>() + "s";
-      else return scalar_name<Value>();
-    }
-  }, target);
+  return std::visit(
+      [](auto member) -> std::string {
+        if constexpr (std::is_same_v<decltype(member), std::monostate>) {
+          return "any";
+        } else {
+          using Value = typename Unwrapped<std::remove_pointer_t<decltype(member)>>::Type;
+          if constexpr (Listed<Value>::list)
+            return std::string("list of ") + scalar_name<typename Listed<Value>::Type>() + "s";
+          else
+            return scalar_name<Value>();
+        }
+      },
+      target);
 }
 
 bool Key::boolean() const noexcept { return std::holds_alternative<bool*>(target) || std::holds_alternative<std::optional<bool>*>(target); }

@@ -45,7 +45,8 @@ Result<std::uint64_t> hash_of(StorageReader& reader) {
 Result<void> check_file(Storage& storage, const std::filesystem::path& path, const SavedShard& file, bool hashes) {
   auto reader = storage.open(path);
   if (!reader) return reader.error();
-  if ((*reader)->size() != file.bytes) return Error{path.string() + ": has " + std::to_string((*reader)->size()) + " bytes, expected " + std::to_string(file.bytes)};
+  if ((*reader)->size() != file.bytes)
+    return Error{path.string() + ": has " + std::to_string((*reader)->size()) + " bytes, expected " + std::to_string(file.bytes)};
   if (!hashes) return {};
   const auto hash = hash_of(**reader);
   if (!hash) return hash.error();

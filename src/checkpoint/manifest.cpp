@@ -50,8 +50,10 @@ json tensor_json(const StoredTensor& tensor) {
 StoredTensor tensor_of(const json& value, std::size_t files) {
   StoredTensor tensor{dtype_of(value.at("dtype")), value.at("shape").get<std::vector<std::int64_t>>(), value.at("model").get<bool>(), {}};
   for (const auto& part : value.at("parts")) {
-    tensor.parts.push_back({part.at("file").get<std::uint32_t>(), part.at("first_row").get<std::int64_t>(), part.at("rows").get<std::int64_t>(), part.at("begin").get<std::uint64_t>()});
-    if (tensor.parts.back().file >= files) throw std::runtime_error("a part lies in file number " + std::to_string(tensor.parts.back().file) + " of " + std::to_string(files));
+    tensor.parts.push_back({part.at("file").get<std::uint32_t>(), part.at("first_row").get<std::int64_t>(), part.at("rows").get<std::int64_t>(),
+                            part.at("begin").get<std::uint64_t>()});
+    if (tensor.parts.back().file >= files)
+      throw std::runtime_error("a part lies in file number " + std::to_string(tensor.parts.back().file) + " of " + std::to_string(files));
   }
   return tensor;
 }
@@ -66,7 +68,8 @@ Manifest parsed_manifest(const json& value) {
   p.data_row = value.at("data_row").get<std::uint64_t>();
   p.tokens = value.at("tokens").get<std::uint64_t>();
   p.model_only = value.at("model_only").get<bool>();
-  for (const auto& file : value.at("files")) manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::uint64_t>(), unhex(file.at("xxh3"))});
+  for (const auto& file : value.at("files"))
+    manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::uint64_t>(), unhex(file.at("xxh3"))});
   for (const auto& [name, tensor] : value.at("tensors").items()) manifest.tensors[name] = tensor_of(tensor, manifest.files.size());
   return manifest;
 }
@@ -74,13 +77,14 @@ Manifest parsed_manifest(const json& value) {
 /// Rows must be covered from 0 to the end; the same range twice is a replica.
 Result<void> check_cover(const std::string& name, StoredTensor& tensor) {
   auto& parts = tensor.parts;
-  std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return std::tuple(a.first_row, a.rows, a.file) < std::tuple(b.first_row, b.rows, b.file); });
+  std::sort(parts.begin(), parts.end(),
+            [](const auto& a, const auto& b) { return std::tuple(a.first_row, a.rows, a.file) < std::tuple(b.first_row, b.rows, b.file); });
   std::int64_t covered = 0, last_first = -1;
   for (const auto& part : parts) {
     if (part.first_row == last_first && part.first_row + part.rows == covered) continue;
     if (part.first_row != covered) {
-      return Error{"tensor '" + name + "': rows " + std::to_string(std::min(covered, part.first_row)) + " to " + std::to_string(std::max(covered, part.first_row) - 1) +
-                   (part.first_row < covered ? " lie in two shards" : " lie in no shard")};
+      return Error{"tensor '" + name + "': rows " + std::to_string(std::min(covered, part.first_row)) + " to " +
+                   std::to_string(std::max(covered, part.first_row) - 1) + (part.first_row < covered ? " lie in two shards" : " lie in no shard")};
     }
     last_first = part.first_row;
     covered += part.rows;
@@ -106,7 +110,8 @@ Result<void> add_shard(Manifest& manifest, Storage& storage, const std::filesyst
     if (part == parts->end()) return Error{file + ": tensor '" + entry.name + "': the shard does not say which rows it holds"};
     StoredTensor fresh{entry.dtype, part->second.global_shape, part->second.model, {}};
     auto& tensor = manifest.tensors.try_emplace(entry.name, fresh).first->second;
-    if (tensor.dtype != fresh.dtype || tensor.shape != fresh.shape) return Error{file + ": tensor '" + entry.name + "': type or shape differs from another shard's"};
+    if (tensor.dtype != fresh.dtype || tensor.shape != fresh.shape)
+      return Error{file + ": tensor '" + entry.name + "': type or shape differs from another shard's"};
     tensor.parts.push_back({number, part->second.first_row, entry.shape.empty() ? 1 : entry.shape.front(), header->data_begin + entry.begin});
   }
   return {};
@@ -115,9 +120,10 @@ Result<void> add_shard(Manifest& manifest, Storage& storage, const std::filesyst
 }  // namespace
 
 std::string Manifest::to_json() const {
-  json value{{"format", "troupe checkpoint"}, {"version", version}, {"step", position.step.value()}, {"epoch", position.epoch.value()}, {"world", position.world},
-             {"config_hash", hex(position.config_hash)}, {"data_row", position.data_row}, {"tokens", position.tokens}, {"model_only", position.model_only},
-             {"files", json::array()}, {"tensors", json::object()}};
+  json value{{"format", "troupe checkpoint"},   {"version", version},        {"step", position.step.value()},
+             {"epoch", position.epoch.value()}, {"world", position.world},   {"config_hash", hex(position.config_hash)},
+             {"data_row", position.data_row},   {"tokens", position.tokens}, {"model_only", position.model_only},
+             {"files", json::array()},          {"tensors", json::object()}};
   for (const auto& file : files) value["files"].push_back({{"name", file.file}, {"bytes", file.bytes}, {"xxh3", hex(file.hash)}});
   for (const auto& [name, tensor] : tensors) value["tensors"][name] = tensor_json(tensor);
   value["check"] = checksum(value);
@@ -127,7 +133,8 @@ std::string Manifest::to_json() const {
 Result<Manifest> Manifest::from_json(const std::string& text, const std::string& file) {
   try {
     const json value = json::parse(text);
-    if (value.at("format") != "troupe checkpoint" || value.at("version") != version) return Error{file + ": not a checkpoint of version " + std::to_string(version)};
+    if (value.at("format") != "troupe checkpoint" || value.at("version") != version)
+      return Error{file + ": not a checkpoint of version " + std::to_string(version)};
     if (value.at("check") != checksum(value)) return Error{file + ": the checksum does not match: the file was changed or damaged"};
     return parsed_manifest(value);
   } catch (const std::exception& error) {

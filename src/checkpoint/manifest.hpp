@@ -15,11 +15,11 @@ namespace troupe {
 struct RunPosition {
   Step step;
   EpochId epoch;
-  std::uint32_t world = 1;         ///< ranks that wrote it
+  std::uint32_t world = 1;  ///< ranks that wrote it
   std::uint64_t config_hash = 0;
-  std::uint64_t data_row = 0;      ///< rows of data used so far: the next step begins with this row
-  std::uint64_t tokens = 0;        ///< valid tokens trained on so far
-  bool model_only = false;         ///< weights alone: good for a new run, not for going on
+  std::uint64_t data_row = 0;  ///< rows of data used so far: the next step begins with this row
+  std::uint64_t tokens = 0;    ///< valid tokens trained on so far
+  bool model_only = false;     ///< weights alone: good for a new run, not for going on
 };
 
 /// Rows [first_row, first_row + rows) of a tensor, in one file.
@@ -33,7 +33,7 @@ struct StoredTensor {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;  ///< of the whole tensor
   bool model = true;
-  std::vector<TensorPart> parts;    ///< by first_row; together they cover the tensor; equal ranges are replicas
+  std::vector<TensorPart> parts;  ///< by first_row; together they cover the tensor; equal ranges are replicas
 };
 
 /// The content of manifest.json: what makes a folder of shards a checkpoint. A value.
@@ -49,7 +49,8 @@ struct Manifest {
 
 /// The manifest for these shards, from their headers in `folder`; refuses a shard whose size is not what was saved, a tensor that
 /// shards describe differently, and rows that are missing or overlap.
-[[nodiscard]] Result<Manifest> assemble_manifest(Storage& storage, const std::filesystem::path& folder, const RunPosition& position, const std::vector<SavedShard>& shards);
+[[nodiscard]] Result<Manifest> assemble_manifest(Storage& storage, const std::filesystem::path& folder, const RunPosition& position,
+                                                 const std::vector<SavedShard>& shards);
 
 /// The JSON under the metadata key "parts" of a shard: for each tensor its place in the whole.
 struct ShardPart {

@@ -66,10 +66,13 @@ Result<void> read_rows(const StateTensor& wanted, const StoredTensor& stored, Sh
 
 }  // namespace
 
-Result<void> restore_state(const Manifest& manifest, const std::filesystem::path& folder, Storage& storage, const StateTensors& state, const RestoreOptions& options) {
+Result<void> restore_state(const Manifest& manifest, const std::filesystem::path& folder, Storage& storage, const StateTensors& state,
+                           const RestoreOptions& options) {
   const std::string where = folder.string();
   if (manifest.position.model_only && !options.model_only) {
-    return Error{where + ": holds weights only (checkpoint.last_save_model_only), so training cannot go on from it; resume from an older step with checkpoint.load_step"};
+    return Error{
+        where +
+        ": holds weights only (checkpoint.last_save_model_only), so training cannot go on from it; resume from an older step with checkpoint.load_step"};
   }
   ShardFiles files(manifest, folder, storage);
   std::set<std::string> known;
@@ -82,7 +85,8 @@ Result<void> restore_state(const Manifest& manifest, const std::filesystem::path
     if (auto alike = check_alike(tensor, stored->second, where); !alike) return alike.error();
     if (tensor.rows == 0) continue;
     if (!options.copy_in) {
-      if (auto read = read_rows(tensor, stored->second, files, {tensor.view.data, valid_bytes(tensor)}); !read) return Error{where + ": " + read.error().message};
+      if (auto read = read_rows(tensor, stored->second, files, {tensor.view.data, valid_bytes(tensor)}); !read)
+        return Error{where + ": " + read.error().message};
       continue;
     }
     rows.resize(valid_bytes(tensor));
@@ -90,7 +94,8 @@ Result<void> restore_state(const Manifest& manifest, const std::filesystem::path
     options.copy_in(rows.data(), tensor.view);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (!known.contains(name) && (tensor.model || !options.model_only)) return Error{where + ": holds tensor '" + name + "', which this model does not have; was the model changed?"};
+    if (!known.contains(name) && (tensor.model || !options.model_only))
+      return Error{where + ": holds tensor '" + name + "', which this model does not have; was the model changed?"};
   }
   return {};
 }

@@ -49,16 +49,20 @@ std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape, DT
 
 Result<SafetensorsEntry> read_entry(const std::string& name, const json& value, const std::string& file) {
   const auto wrong = [&](const std::string& text) { return Error{file + ": tensor '" + name + "': " + text}; };
-  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets")) return wrong("expected dtype, shape and data_offsets");
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets"))
+    return wrong("expected dtype, shape and data_offsets");
   const auto &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
   const auto natural = [](const json& number) { return number.is_number_unsigned() && number.get<std::uint64_t>() <= std::uint64_t{1} << 62U; };
   if (!dtype.is_string() || !type_of(dtype.get<std::string>())) return wrong("unknown type " + dtype.dump());
   if (!shape.is_array() || !std::all_of(shape.begin(), shape.end(), natural)) return wrong("shape " + shape.dump() + " is no list of sizes");
-  if (!offsets.is_array() || offsets.size() != 2 || !natural(offsets[0]) || !natural(offsets[1])) return wrong("data_offsets " + offsets.dump() + " are no two offsets");
-  SafetensorsEntry entry{name, *type_of(dtype.get<std::string>()), shape.get<std::vector<std::int64_t>>(), offsets[0].get<std::uint64_t>(), offsets[1].get<std::uint64_t>()};
+  if (!offsets.is_array() || offsets.size() != 2 || !natural(offsets[0]) || !natural(offsets[1]))
+    return wrong("data_offsets " + offsets.dump() + " are no two offsets");
+  SafetensorsEntry entry{name, *type_of(dtype.get<std::string>()), shape.get<std::vector<std::int64_t>>(), offsets[0].get<std::uint64_t>(),
+                         offsets[1].get<std::uint64_t>()};
   const auto bytes = bytes_of(entry.shape, entry.dtype);
   if (!bytes || entry.end < entry.begin || entry.end - entry.begin != *bytes) {
-    return wrong("shape " + shape.dump() + " of " + dtype.get<std::string>() + " needs " + (bytes ? std::to_string(*bytes) : "too many") + " bytes, data_offsets " + offsets.dump() + " hold another number");
+    return wrong("shape " + shape.dump() + " of " + dtype.get<std::string>() + " needs " + (bytes ? std::to_string(*bytes) : "too many") +
+                 " bytes, data_offsets " + offsets.dump() + " hold another number");
   }
   return entry;
 }
@@ -72,7 +76,8 @@ Result<void> check_layout(const SafetensorsHeader& header, std::uint64_t data_by
     }
     at = tensor.end;
   }
-  if (at != data_bytes) return Error{file + ": the tensors need " + std::to_string(at) + " bytes, the file has " + std::to_string(data_bytes) + " after its header"};
+  if (at != data_bytes)
+    return Error{file + ": the tensors need " + std::to_string(at) + " bytes, the file has " + std::to_string(data_bytes) + " after its header"};
   return {};
 }
 

@@ -59,7 +59,10 @@ class HashedFile {
 };
 
 std::string file_name(std::uint32_t rank, std::uint32_t world) {
-  const auto padded = [](std::uint32_t number) { const auto text = std::to_string(number); return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text; };
+  const auto padded = [](std::uint32_t number) {
+    const auto text = std::to_string(number);
+    return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
+  };
   return "rank-" + padded(rank) + "-of-" + padded(world) + ".safetensors";
 }
 
@@ -72,17 +75,22 @@ class StateSnapshot final : public SnapshotProgram {
   [[nodiscard]] std::size_t snapshot_bytes() const override { return bytes_; }
 
   void copy(Stream& stream, Step step, std::span<std::byte> snapshot) override {
-    if (snapshot.size() < bytes_) throw std::invalid_argument("snapshot slot of " + std::to_string(snapshot.size()) + " bytes, " + std::to_string(bytes_) + " are needed");
+    if (snapshot.size() < bytes_)
+      throw std::invalid_argument("snapshot slot of " + std::to_string(snapshot.size()) + " bytes, " + std::to_string(bytes_) + " are needed");
     for (std::size_t i = 0; i < state_.size(); ++i) {
       if (!stored(state_[i], step)) continue;
-      if (options_.copy_out) options_.copy_out(stream, state_[i].view, snapshot.data() + offsets_[i]);
-      else std::memcpy(snapshot.data() + offsets_[i], state_[i].view.data, valid_bytes(state_[i]));
+      if (options_.copy_out)
+        options_.copy_out(stream, state_[i].view, snapshot.data() + offsets_[i]);
+      else
+        std::memcpy(snapshot.data() + offsets_[i], state_[i].view.data, valid_bytes(state_[i]));
     }
   }
 
   SavedShard save(Step step, std::span<const std::byte> snapshot, const std::filesystem::path& folder) override {
     check_finite(step, snapshot);
-    const auto require = [&](const Result<void>& done) { if (!done) throw std::runtime_error(done.error().message + free_space(folder)); };
+    const auto require = [&](const Result<void>& done) {
+      if (!done) throw std::runtime_error(done.error().message + free_space(folder));
+    };
     require(storage_.make_folders(folder));
     const std::string name = file_name(options_.rank, options_.world);
     auto writer = storage_.create(folder / name);
@@ -106,12 +114,14 @@ class StateSnapshot final : public SnapshotProgram {
     return tensor.rows > 0 && (!tensor.replicated || options_.rank == 0) && (tensor.model || !options_.model_only || !options_.model_only(step));
   }
   [[nodiscard]] std::string free_space(const std::filesystem::path& folder) const {
-    return " (" + std::to_string(storage_.free_bytes(folder.parent_path()) >> 20U) + " MiB free, this rank's part takes " + std::to_string((bytes_ + (1U << 20U) - 1) >> 20U) + " MiB)";
+    return " (" + std::to_string(storage_.free_bytes(folder.parent_path()) >> 20U) + " MiB free, this rank's part takes " +
+           std::to_string((bytes_ + (1U << 20U) - 1) >> 20U) + " MiB)";
   }
   void check_finite(Step step, std::span<const std::byte> snapshot) const {
     for (std::size_t i = 0; i < state_.size(); ++i) {
       if (stored(state_[i], step) && !finite(state_[i], snapshot.data() + offsets_[i])) {
-        throw std::runtime_error("tensor '" + state_[i].name + "' holds infinite values or NaN after step " + std::to_string(step.value()) + "; such a state is not saved");
+        throw std::runtime_error("tensor '" + state_[i].name + "' holds infinite values or NaN after step " + std::to_string(step.value()) +
+                                 "; such a state is not saved");
       }
     }
   }
@@ -127,7 +137,10 @@ class StateSnapshot final : public SnapshotProgram {
       header.tensors.push_back({tensor.name, tensor.view.dtype, shape, at, at + valid_bytes(tensor)});
       at = header.tensors.back().end;
     }
-    header.metadata = {{"format", "pt"}, {"step", std::to_string(step.value())}, {"rank", std::to_string(options_.rank)}, {"world", std::to_string(options_.world)},
+    header.metadata = {{"format", "pt"},
+                       {"step", std::to_string(step.value())},
+                       {"rank", std::to_string(options_.rank)},
+                       {"world", std::to_string(options_.world)},
                        {"parts", shard_parts_to_json(parts)}};
     return header;
   }

@@ -38,12 +38,12 @@ struct StorageEntry {
 class Storage {
  public:
   virtual ~Storage() = default;
-  [[nodiscard]] virtual Result<void> make_folders(const std::filesystem::path& folder) = 0;  ///< with parents; fine if it is there
+  [[nodiscard]] virtual Result<void> make_folders(const std::filesystem::path& folder) = 0;                    ///< with parents; fine if it is there
   [[nodiscard]] virtual Result<std::unique_ptr<StorageWriter>> create(const std::filesystem::path& file) = 0;  ///< empties an old one
   [[nodiscard]] virtual Result<std::unique_ptr<StorageReader>> open(const std::filesystem::path& file) = 0;
   [[nodiscard]] virtual Result<void> sync_folder(const std::filesystem::path& folder) = 0;
   [[nodiscard]] virtual Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
-  [[nodiscard]] virtual Result<void> remove(const std::filesystem::path& path) = 0;  ///< with all that is below; fine if it is not there
+  [[nodiscard]] virtual Result<void> remove(const std::filesystem::path& path) = 0;                       ///< with all that is below; fine if it is not there
   [[nodiscard]] virtual Result<std::vector<StorageEntry>> list(const std::filesystem::path& folder) = 0;  ///< empty if it is not there
   [[nodiscard]] virtual bool exists(const std::filesystem::path& path) = 0;
   [[nodiscard]] virtual std::uint64_t free_bytes(const std::filesystem::path& path) = 0;  ///< for messages

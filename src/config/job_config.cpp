@@ -19,16 +19,21 @@ std::string joined(const std::vector<std::string>& lines) {
 
 /// Checks that need two keys; each problem names both.
 void check_together(Schema& schema, const JobConfig& config) {
-  const auto where = [&](std::string_view key) { const auto* found = schema.find(key); return found->where.empty() ? std::string("default") : found->where; };
+  const auto where = [&](std::string_view key) {
+    const auto* found = schema.find(key);
+    return found->where.empty() ? std::string("default") : found->where;
+  };
   if (!config.trace.steps.empty() && (config.trace.steps.size() != 2 || config.trace.steps[0] > config.trace.steps[1])) {
     schema.problem(where("trace.steps"), "trace.steps: expected [first, last] with first <= last");
   }
   if (config.checkpoint.keep_latest_k == 1) {
-    schema.problem(where("checkpoint.keep_latest_k"), "checkpoint.keep_latest_k: 1 would leave no checkpoint if the newest were damaged; use 0 (keep all) or at least 2");
+    schema.problem(where("checkpoint.keep_latest_k"),
+                   "checkpoint.keep_latest_k: 1 would leave no checkpoint if the newest were damaged; use 0 (keep all) or at least 2");
   }
   if (config.training.global_batch_size > 0 && config.training.global_batch_size % config.training.local_batch_size != 0) {
-    schema.problem(where("training.global_batch_size"), "training.global_batch_size: " + std::to_string(config.training.global_batch_size) +
-                   " is no multiple of training.local_batch_size = " + std::to_string(config.training.local_batch_size));
+    schema.problem(where("training.global_batch_size"),
+                   "training.global_batch_size: " + std::to_string(config.training.global_batch_size) +
+                       " is no multiple of training.local_batch_size = " + std::to_string(config.training.local_batch_size));
   }
 }
 
@@ -65,7 +70,8 @@ Result<JobConfig> JobConfig::load(const std::filesystem::path& file, const std::
   std::ifstream in(file, std::ios::binary);
   std::error_code ignored;
   if (!in || std::filesystem::is_directory(file, ignored)) {
-    return Error{"cannot read the configuration file " + file.string() + ": " + (std::filesystem::exists(file, ignored) ? "no permission, or not a file" : "no such file")};
+    return Error{"cannot read the configuration file " + file.string() + ": " +
+                 (std::filesystem::exists(file, ignored) ? "no permission, or not a file" : "no such file")};
   }
   std::ostringstream text;
   text << in.rdbuf();
@@ -155,7 +161,8 @@ Result<MeshDegrees> JobConfig::mesh(std::int64_t world) const {
   for (auto* open : {&mesh.replicate, &mesh.shard}) {
     if (*open != -1) continue;
     const std::int64_t known = others * (open == &mesh.replicate ? mesh.shard : mesh.replicate);
-    if (world % known != 0) return Error{factors(": the world of " + ranks + " is no multiple of " + std::to_string(known) + ", so the degree of -1 cannot be found")};
+    if (world % known != 0)
+      return Error{factors(": the world of " + ranks + " is no multiple of " + std::to_string(known) + ", so the degree of -1 cannot be found")};
     *open = world / known;
   }
   const std::int64_t product = others * mesh.replicate * mesh.shard;

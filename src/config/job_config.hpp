@@ -48,7 +48,10 @@ struct JobConfig {
   CommSettings comm;
   DebugSettings debug;
 
-  struct Origin { KeySource source = KeySource::builtin; std::string where; };
+  struct Origin {
+    KeySource source = KeySource::builtin;
+    std::string where;
+  };
   std::map<std::string, Origin> origins;  ///< of the keys that are not at their default's source
   std::vector<std::string> notes;         ///< one line each, to be shown at start: keys that have no effect
 

@@ -12,8 +12,8 @@ std::string row(const Key& key, const std::string& section) {
   std::string doc = key.doc;
   if (const auto limits = key.limits(); !limits.empty()) doc += " (" + limits + ")";
   for (const auto& alias : key.aliases) doc += "; also `" + alias + "`";
-  return "| `" + key.name.substr(section.size() + 1) + "` | " + key.type() + " | " + (key.initial.empty() ? "unset" : "`" + escaped(key.initial) + "`") + " | " +
-         std::string(name_of(key.key_class)) + " | " + escaped(doc) + " |\n";
+  return "| `" + key.name.substr(section.size() + 1) + "` | " + key.type() + " | " + (key.initial.empty() ? "unset" : "`" + escaped(key.initial) + "`") +
+         " | " + std::string(name_of(key.key_class)) + " | " + escaped(doc) + " |\n";
 }
 
 }  // namespace
@@ -33,8 +33,10 @@ std::string JobConfig::reference_markdown() {
     std::string keys, ignored;
     for (const auto& key : schema.keys()) {
       if (key.name.substr(0, key.name.rfind('.')) != section) continue;
-      if (key.effective()) keys += row(key, section);
-      else ignored += "- `" + key.name.substr(section.size() + 1) + "`: " + key.doc + "\n";
+      if (key.effective())
+        keys += row(key, section);
+      else
+        ignored += "- `" + key.name.substr(section.size() + 1) + "`: " + key.doc + "\n";
     }
     text += "\n## [" + section + "]\n\n";
     if (!doc.empty()) text += doc + "\n\n";

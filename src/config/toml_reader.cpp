@@ -44,8 +44,10 @@ void walk(Schema& schema, const toml::table& table, const std::string& prefix, c
     const std::string where = position(name, key->source());
     const auto* below = node.as_table();
     if (below != nullptr && schema.find(written) == nullptr) {
-      if (schema.is_section(written)) walk(schema, *below, written + ".", name);
-      else schema.unknown(written, where, "[" + written + "]");
+      if (schema.is_section(written))
+        walk(schema, *below, written + ".", name);
+      else
+        schema.unknown(written, where, "[" + written + "]");
     } else if (below == nullptr && schema.is_section(written) && schema.find(written) == nullptr) {
       schema.problem(where, written + ": is a section; write [" + written + "] and its keys below");
     } else {

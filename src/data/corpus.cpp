@@ -52,8 +52,9 @@ Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options)
   if (!index) return index.error();
   if ((*index)->header.documents == 0) {
     const auto& header = (*index)->header;
-    return Error{"training.dataset_path: no text in " + std::to_string(files->size()) + (files->size() == 1 ? " file (" : " files (first ") + files->front().path + "): " +
-                 std::to_string(header.empty_documents) + " empty documents, " + std::to_string(header.blank_lines) + " blank lines"};
+    return Error{"training.dataset_path: no text in " + std::to_string(files->size()) + (files->size() == 1 ? " file (" : " files (first ") +
+                 files->front().path + "): " + std::to_string(header.empty_documents) + " empty documents, " + std::to_string(header.blank_lines) +
+                 " blank lines"};
   }
   return std::shared_ptr<const Corpus>(std::make_shared<IndexedCorpus>(options, std::move(*files), std::move(*index), from_cache));
 }
@@ -107,7 +108,8 @@ void DocumentReader::decode(std::uint64_t i) {
   const auto where = [&] { return corpus_->files()[place.file].path + ": record at byte " + std::to_string(place.offset) + ": "; };
   if (!problem.text.empty()) throw std::runtime_error(where() + problem.text);
   if (text_.size() != place.text) {
-    throw std::runtime_error(where() + "has " + std::to_string(text_.size()) + " bytes of text, indexed were " + std::to_string(place.text) + ": the file was changed");
+    throw std::runtime_error(where() + "has " + std::to_string(text_.size()) + " bytes of text, indexed were " + std::to_string(place.text) +
+                             ": the file was changed");
   }
   decoded_ = i;
 }

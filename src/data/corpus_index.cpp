@@ -82,7 +82,10 @@ class IndexWriter {
     while (failure_ == 0 && bytes > 0) {
       const ssize_t written = write(descriptor_, at, bytes);
       if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) { failure_ = written < 0 ? errno : EIO; return; }
+      if (written <= 0) {
+        failure_ = written < 0 ? errno : EIO;
+        return;
+      }
       at += written;
       bytes -= static_cast<std::size_t>(written);
     }
@@ -103,7 +106,10 @@ Result<void> scan_all(const CorpusOptions& options, const std::vector<DataFile>&
   ScanCounts counts;
   std::uint64_t total = 0, done = 0;
   for (const auto& file : files) total += file.bytes;
-  const auto read = [&](std::uint64_t bytes) { done += bytes; if (options.progress) options.progress(done, total); };
+  const auto read = [&](std::uint64_t bytes) {
+    done += bytes;
+    if (options.progress) options.progress(done, total);
+  };
   for (std::size_t i = 0; i < files.size(); ++i) {
     writer.begin_file(static_cast<std::uint32_t>(i));
     const DocumentSink sink = [&](std::uint64_t offset, std::uint64_t text) { writer.add(offset, text); };
@@ -123,12 +129,16 @@ struct Descriptor {
   Descriptor() = default;
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() { if (value >= 0) close(value); }
+  ~Descriptor() {
+    if (value >= 0) close(value);
+  }
 };
 
 }  // namespace
 
-MappedIndex::~MappedIndex() { if (memory_ != nullptr) munmap(memory_, bytes_); }
+MappedIndex::~MappedIndex() {
+  if (memory_ != nullptr) munmap(memory_, bytes_);
+}
 
 std::unique_ptr<MappedIndex> MappedIndex::map(int descriptor, std::uint64_t key) {
   struct stat facts {};

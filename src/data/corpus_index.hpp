@@ -21,7 +21,7 @@ struct IndexRun {
 };
 struct IndexHeader {
   char magic[8] = {'T', 'R', 'P', 'I', 'D', 'X', '0', '1'};
-  std::uint64_t key = 0;   ///< of the files, their sizes and times, and of how they are read
+  std::uint64_t key = 0;  ///< of the files, their sizes and times, and of how they are read
   std::uint64_t documents = 0, runs = 0, text_bytes = 0, empty_documents = 0, blank_lines = 0;
   std::uint64_t hash = 0;  ///< XXH3-64 of all that follows
 };

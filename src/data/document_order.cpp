@@ -15,7 +15,8 @@ constexpr std::uint64_t mix(std::uint64_t x) noexcept {
 
 }  // namespace
 
-DocumentOrder::DocumentOrder(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch, bool shuffle) noexcept : count_(count), shuffle_(shuffle && count > 1) {
+DocumentOrder::DocumentOrder(std::uint64_t count, std::uint64_t seed, std::uint64_t epoch, bool shuffle) noexcept
+    : count_(count), shuffle_(shuffle && count > 1) {
   const auto bits = static_cast<unsigned>(std::bit_width(count > 0 ? count - 1 : 0));
   half_bits_ = bits < 2 ? 1U : (bits + 1) / 2;
   half_mask_ = (std::uint64_t{1} << half_bits_) - 1;

@@ -59,8 +59,10 @@ class TextScanner final : public LineScanner {
   }
   std::string end_document(std::uint64_t end) {
     if (end - document_begin_ > longest_document) return ":byte " + std::to_string(document_begin_) + ": this document is longer than 4 GiB; split it";
-    if (end > document_begin_ && !blank_document_) sink_(document_begin_, end - document_begin_);
-    else if (end > document_begin_) ++counts.empty_documents;
+    if (end > document_begin_ && !blank_document_)
+      sink_(document_begin_, end - document_begin_);
+    else if (end > document_begin_)
+      ++counts.empty_documents;
     return {};
   }
   const DocumentSink& sink_;
@@ -99,8 +101,10 @@ class JsonScanner final : public LineScanner {
     JsonLineProblem problem;
     const std::string text = text_of_json_line(line, problem);
     if (!problem.text.empty()) return where(problem.byte) + problem.text;
-    if (text.empty()) ++counts.empty_documents;
-    else sink_(begin_, text.size());
+    if (text.empty())
+      ++counts.empty_documents;
+    else
+      sink_(begin_, text.size());
     return {};
   }
   const DocumentSink& sink_;
@@ -110,7 +114,9 @@ class JsonScanner final : public LineScanner {
 
 struct OpenFile {
   explicit OpenFile(const std::string& path) : descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-  ~OpenFile() { if (descriptor >= 0) close(descriptor); }
+  ~OpenFile() {
+    if (descriptor >= 0) close(descriptor);
+  }
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
   int descriptor;
@@ -148,8 +154,10 @@ Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, bool 
   const OpenFile source(file.path);
   if (source.descriptor < 0) return Error{"cannot read " + file.path + ": " + std::strerror(errno)};
   std::unique_ptr<LineScanner> scanner;
-  if (format == DataFormat::text) scanner = std::make_unique<TextScanner>(sink);
-  else scanner = std::make_unique<JsonScanner>(sink);
+  if (format == DataFormat::text)
+    scanner = std::make_unique<TextScanner>(sink);
+  else
+    scanner = std::make_unique<JsonScanner>(sink);
   std::vector<char> piece(piece_bytes);
   std::uint64_t offset = 0;
   for (;;) {
@@ -167,7 +175,8 @@ Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, bool 
     if (read_so_far) read_so_far(bytes.size());
   }
   if (auto wrong = scanner->finish(offset); !wrong.empty()) return Error{file.path + wrong};
-  if (offset != file.bytes) return Error{file.path + ": changed while it was read: " + std::to_string(file.bytes) + " bytes before, " + std::to_string(offset) + " now"};
+  if (offset != file.bytes)
+    return Error{file.path + ": changed while it was read: " + std::to_string(file.bytes) + " bytes before, " + std::to_string(offset) + " now"};
   return scanner->counts;
 }
 

@@ -35,14 +35,21 @@ class TextFinder final : public nlohmann::json_sax<nlohmann::json> {
     text_next_ = depth_ == 1 && arrays_ == 0 && name == "text";
     return !text_next_ || !found || stop("\"text\" stands twice");
   }
-  bool end_object() override { --depth_; text_next_ = false; return true; }
+  bool end_object() override {
+    --depth_;
+    text_next_ = false;
+    return true;
+  }
   bool start_array(std::size_t) override {
     if (depth_ == 0) return stop("expected an object {\"text\": …}, found an array");
     if (wanted()) return stop("\"text\" is an array, expected a string");
     ++arrays_;
     return true;
   }
-  bool end_array() override { --arrays_; return true; }
+  bool end_array() override {
+    --arrays_;
+    return true;
+  }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
     problem = {error.what(), position == 0 ? 0 : position - 1};
     return false;

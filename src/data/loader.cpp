@@ -45,15 +45,20 @@ CorpusOptions corpus_options(const DataSettings& settings) {
 }
 
 SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, std::int64_t seq_len) {
-  return {.seed = static_cast<std::uint64_t>(seed), .shuffle = settings.shuffle, .add_bos = settings.add_bos, .add_eos = settings.add_eos,
-          .mask_document_boundaries = settings.mask_document_boundaries, .seq_len = static_cast<std::uint32_t>(seq_len)};
+  return {.seed = static_cast<std::uint64_t>(seed),
+          .shuffle = settings.shuffle,
+          .add_bos = settings.add_bos,
+          .add_eos = settings.add_eos,
+          .mask_document_boundaries = settings.mask_document_boundaries,
+          .seq_len = static_cast<std::uint32_t>(seq_len)};
 }
 
 std::unique_ptr<LoaderProgram> make_loader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options) {
   if (options.rank >= options.ranks) {
     throw std::invalid_argument("data loader: rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) + " ranks; ranks count from 0");
   }
-  if (options.layout.rows == 0 || options.layout.seq_len == 0 || options.micro_batches == 0) throw std::invalid_argument("data loader: rows, seq_len and micro_batches must be at least 1");
+  if (options.layout.rows == 0 || options.layout.seq_len == 0 || options.micro_batches == 0)
+    throw std::invalid_argument("data loader: rows, seq_len and micro_batches must be at least 1");
   LoaderOptions checked = options;
   checked.sampler.seq_len = options.layout.seq_len;
   return std::make_unique<CorpusLoader>(std::move(corpus), checked);

@@ -12,11 +12,11 @@ namespace troupe {
 /// Which rows one rank loads. Rows of a step are dealt in turn: row j of the step goes to rank j mod ranks, so the rows of a step
 /// are the same for every number of ranks with the same global batch.
 struct LoaderOptions {
-  BatchLayout layout;               ///< rows of a micro-batch
-  SamplerOptions sampler;           ///< its seq_len is the layout's
+  BatchLayout layout;                 ///< rows of a micro-batch
+  SamplerOptions sampler;             ///< its seq_len is the layout's
   std::uint32_t rank = 0, ranks = 1;  ///< among the data-parallel ranks
-  std::uint32_t micro_batches = 1;  ///< of a step, on each rank
-  Step first_step{1};               ///< the step that begins with row `first_row`: 1 and 0 but after a change of the global batch
+  std::uint32_t micro_batches = 1;    ///< of a step, on each rank
+  Step first_step{1};                 ///< the step that begins with row `first_row`: 1 and 0 but after a change of the global batch
   std::uint64_t first_row = 0;
   [[nodiscard]] std::uint64_t rows_per_step() const noexcept { return std::uint64_t{layout.rows} * ranks * micro_batches; }
   /// Rows used before this step begins: the data position of a checkpoint of the step before.

@@ -39,8 +39,9 @@ std::string ConsoleReporter::line(const StepMetrics& m, double tps) const {
   if (rates_.memory_bytes > 0) memory += fmt::format("({:.2f}%)", 100.0 * static_cast<double>(m.arena_peak_bytes) / static_cast<double>(rates_.memory_bytes));
   const double flops = rates_.flops_per_token * tps;
   const std::string mfu = rates_.peak_flops > 0 ? fmt::format("{:.2f}%", 100.0 * flops / rates_.peak_flops) : "N/A";
-  return fmt::format("{}step: {:2}  {}loss: {:>7.4f}  {}grad_norm: {:>7.4f}  {}memory: {}  {}tps: {}  {}tflops: {}  {}mfu: {}{}", c.red, m.step.value(), c.green, m.loss,
-                     c.orange, m.grad_norm, c.turquoise, memory, c.blue, with_thousands(tps, 0), c.cyan, with_thousands(flops / 1e12, 2), c.magenta, mfu, c.reset) +
+  return fmt::format("{}step: {:2}  {}loss: {:>7.4f}  {}grad_norm: {:>7.4f}  {}memory: {}  {}tps: {}  {}tflops: {}  {}mfu: {}{}", c.red, m.step.value(),
+                     c.green, m.loss, c.orange, m.grad_norm, c.turquoise, memory, c.blue, with_thousands(tps, 0), c.cyan, with_thousands(flops / 1e12, 2),
+                     c.magenta, mfu, c.reset) +
          (m.outcome == VerdictOutcome::skip ? "  (skipped)" : "");
 }
 

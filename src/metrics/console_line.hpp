@@ -14,7 +14,8 @@ namespace troupe {
 class ConsoleReporter {
  public:
   /// `colour`: standard output is a terminal.
-  ConsoleReporter(const MetricsSettings& settings, const DeviceRates& rates, bool colour) : settings_(settings), rates_(rates), colour_(colour && !settings.disable_color_printing) {}
+  ConsoleReporter(const MetricsSettings& settings, const DeviceRates& rates, bool colour)
+      : settings_(settings), rates_(rates), colour_(colour && !settings.disable_color_printing) {}
   /// A line at the first step that it is told of, and whenever log_freq divides the step; else nothing.
   [[nodiscard]] std::optional<std::string> add(const StepMetrics& metrics);
 

@@ -84,7 +84,8 @@ Result<void> LineFile::flush() {
     if (written <= 0) {
       const int code = written < 0 ? errno : EIO;
       if (ftruncate(descriptor_, static_cast<off_t>(size_)) != 0) return failed("write and shorten", path_, errno);
-      return Error{"cannot write " + path_ + ": " + std::strerror(code) + "; " + std::to_string(std::count(waiting_.begin(), waiting_.end(), '\n')) + " lines wait in memory"};
+      return Error{"cannot write " + path_ + ": " + std::strerror(code) + "; " + std::to_string(std::count(waiting_.begin(), waiting_.end(), '\n')) +
+                   " lines wait in memory"};
     }
     rest.remove_prefix(static_cast<std::size_t>(written));
   }

@@ -30,9 +30,9 @@ std::string metrics_line(const StepMetrics& m, const DeviceRates& rates) {
   return fmt::format(
       R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"tokens":{},"tps":{},"step_seconds":{},"epoch":{},"outcome":"{}","digest":"{:016x}","step_tokens":{},)"
       R"("tflops":{},"wait_batch_seconds":{},"arena_peak_bytes":{},"bytes_gathered":{},"bytes_reduced":{},"non_finite":{}}})",
-      m.step.value(), json_number(m.loss), json_number(m.grad_norm), json_number(m.learning_rate), m.total_tokens, json_number(tps), json_number(m.step_seconds),
-      m.epoch.value(), outcome_name(m.outcome), m.digest, m.step_tokens, json_number(rates.flops_per_token * tps / 1e12), json_number(m.wait_batch_seconds),
-      m.arena_peak_bytes, m.bytes_gathered, m.bytes_reduced, m.non_finite);
+      m.step.value(), json_number(m.loss), json_number(m.grad_norm), json_number(m.learning_rate), m.total_tokens, json_number(tps),
+      json_number(m.step_seconds), m.epoch.value(), outcome_name(m.outcome), m.digest, m.step_tokens, json_number(rates.flops_per_token * tps / 1e12),
+      json_number(m.wait_batch_seconds), m.arena_peak_bytes, m.bytes_gathered, m.bytes_reduced, m.non_finite);
 }
 
 }  // namespace troupe

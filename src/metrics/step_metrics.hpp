@@ -19,10 +19,10 @@ struct StepMetrics {
   std::uint64_t total_tokens = 0;  ///< valid tokens since step 1, this step included
   std::uint32_t ranks = 1;
   double step_seconds = 0;
-  double wait_batch_seconds = 0;   ///< the longest of a rank
-  std::uint64_t digest = 0;        ///< of the step's token ids
+  double wait_batch_seconds = 0;  ///< the longest of a rank
+  std::uint64_t digest = 0;       ///< of the step's token ids
   std::uint64_t arena_peak_bytes = 0, bytes_gathered = 0, bytes_reduced = 0;
-  std::uint64_t non_finite = 0;    ///< losses and gradients that the verdict counted
+  std::uint64_t non_finite = 0;  ///< losses and gradients that the verdict counted
 };
 
 /// What turns tokens into FLOP/s.

@@ -29,13 +29,15 @@ inline void describe(Schema& schema, ModelSettings& s) {
   schema.key("name", &s.name, KeyClass::frozen, "family of the model").one_of({"llama3"}, "other families are not available in this version");
   schema.key("flavor", &s.flavor, KeyClass::frozen, "row of the family's table of sizes; an unknown one is refused with the list");
   schema.key("converters", &s.converters, KeyClass::epoch, "what is applied to the model; \"float8\" switches [float8] on")
-      .one_of({"float8", "quantize.linear.float8"}, "other converters are not available in this version").or_single();
+      .one_of({"float8", "quantize.linear.float8"}, "other converters are not available in this version")
+      .or_single();
   schema.key("dim", &s.dim, KeyClass::frozen, "width of the residual stream").at_least(1);
   schema.key("n_layers", &s.n_layers, KeyClass::frozen, "number of blocks").at_least(1);
   schema.key("n_heads", &s.n_heads, KeyClass::frozen, "query heads").at_least(1);
   schema.key("n_kv_heads", &s.n_kv_heads, KeyClass::frozen, "key and value heads; divides n_heads").at_least(1);
   schema.key("vocab_size", &s.vocab_size, KeyClass::frozen, "rows of the embedding; unset: the tokenizer's").at_least(1).at_most(2147483647);
-  schema.key("ffn_hidden", &s.ffn_hidden, KeyClass::frozen, "width of the feed-forward part; unset: 2·4·dim/3 × ffn_dim_multiplier, rounded up to multiple_of").at_least(1);
+  schema.key("ffn_hidden", &s.ffn_hidden, KeyClass::frozen, "width of the feed-forward part; unset: 2·4·dim/3 × ffn_dim_multiplier, rounded up to multiple_of")
+      .at_least(1);
   schema.key("multiple_of", &s.multiple_of, KeyClass::frozen, "the feed-forward width is a multiple of this").at_least(1);
   schema.key("ffn_dim_multiplier", &s.ffn_dim_multiplier, KeyClass::frozen, "factor of the feed-forward width").above(0);
   schema.key("norm_eps", &s.norm_eps, KeyClass::frozen, "epsilon of the RMS norms").above(0);
@@ -59,11 +61,16 @@ inline void describe(Schema& schema, Float8Settings& s) {
   const auto alias = [](const char* leaf) { return std::string("quantize.linear.float8.") + leaf; };
   schema.key("enable_fsdp_float8_all_gather", &s.enable_fsdp_float8_all_gather, KeyClass::epoch, "gather fp8 weights as one byte a value")
       .alias(alias("enable_fsdp_float8_all_gather"));
-  schema.key("precompute_float8_dynamic_scale_for_fsdp", &s.precompute_float8_dynamic_scale_for_fsdp, KeyClass::epoch,
-             "compute the scales of all weights together, with one all-reduce").alias(alias("precompute_float8_dynamic_scale_for_fsdp"));
-  schema.key("recipe_name", &s.recipe_name, KeyClass::epoch, "granularity of the scales; unset means tensorwise").alias(alias("recipe_name"))
+  schema
+      .key("precompute_float8_dynamic_scale_for_fsdp", &s.precompute_float8_dynamic_scale_for_fsdp, KeyClass::epoch,
+           "compute the scales of all weights together, with one all-reduce")
+      .alias(alias("precompute_float8_dynamic_scale_for_fsdp"));
+  schema.key("recipe_name", &s.recipe_name, KeyClass::epoch, "granularity of the scales; unset means tensorwise")
+      .alias(alias("recipe_name"))
       .one_of({"tensorwise"}, "other recipes are not available in this version");
-  schema.key("filter_fqns", &s.filter_fqns, KeyClass::epoch, "linear layers whose name contains one of these stay as they are").alias(alias("filter_fqns")).or_single();
+  schema.key("filter_fqns", &s.filter_fqns, KeyClass::epoch, "linear layers whose name contains one of these stay as they are")
+      .alias(alias("filter_fqns"))
+      .or_single();
   schema.key("emulate", &s.emulate, KeyClass::epoch, "emulate fp8 products where the device has none (always so on a CPU)").alias(alias("emulate"));
   schema.ignored("force_recompute_fp8_weight_in_bwd", "the backward pass gathers its weights again in any case");
 }
@@ -83,8 +90,11 @@ struct TrainingSettings {
 inline void describe(Schema& schema, TrainingSettings& s) {
   schema.section("training", "The run: batches, precision, clipping, length, data.");
   schema.key("local_batch_size", &s.local_batch_size, KeyClass::epoch, "rows of one micro-batch on one rank").at_least(1).alias("training.batch_size");
-  schema.key("global_batch_size", &s.global_batch_size, KeyClass::epoch,
-             "rows of one step over all ranks, a multiple of local_batch_size × data-parallel ranks; -1: one micro-batch").at_least(-1).not_zero();
+  schema
+      .key("global_batch_size", &s.global_batch_size, KeyClass::epoch,
+           "rows of one step over all ranks, a multiple of local_batch_size × data-parallel ranks; -1: one micro-batch")
+      .at_least(-1)
+      .not_zero();
   schema.key("seq_len", &s.seq_len, KeyClass::frozen, "tokens of a row").at_least(1).at_most(16777216);
   schema.key("max_norm", &s.max_norm, KeyClass::live, "gradients are clipped to this global norm; 0: not at all").at_least(0);
   schema.key("steps", &s.steps, KeyClass::live, "the run ends after this step").at_least(1);

@@ -34,7 +34,8 @@ struct ScheduleSettings {
 };
 
 inline void describe(Schema& schema, ScheduleSettings& s) {
-  schema.section("lr_scheduler", "Learning rate over the run: warm-up, plateau, decay. A pure function of the step, so a resumed run follows the config that it is given.");
+  schema.section("lr_scheduler",
+                 "Learning rate over the run: warm-up, plateau, decay. A pure function of the step, so a resumed run follows the config that it is given.");
   schema.key("warmup_steps", &s.warmup_steps, KeyClass::live, "steps of linear rise").at_least(0);
   schema.key("decay_ratio", &s.decay_ratio, KeyClass::live, "part of the total that decays; unset: all after the warm-up").at_least(0).at_most(1);
   schema.key("decay_type", &s.decay_type, KeyClass::live, "curve of the decay").one_of({"linear", "sqrt", "cosine"});

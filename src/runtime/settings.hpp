@@ -31,7 +31,9 @@ struct RuntimeSettings {
 inline void describe(Schema& schema, RuntimeSettings& s) {
   schema.section("runtime", "The actor runtime.");
   schema.key("threads_per_rank", &s.threads_per_rank, KeyClass::epoch, "threads inside one CPU kernel; results depend on it").at_least(1).at_most(1024);
-  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "compute operations announced at issue; 0: on completion (always so on a CPU)").at_least(0).at_most(64);
+  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "compute operations announced at issue; 0: on completion (always so on a CPU)")
+      .at_least(0)
+      .at_most(64);
   schema.key("min_operation_us", &s.min_operation_us, KeyClass::epoch, "the planner joins operations that are estimated shorter").at_least(0).at_most(10000000);
 }
 
@@ -42,7 +44,9 @@ struct CommSettings {
 
 inline void describe(Schema& schema, CommSettings& s) {
   schema.section("comm", "Limits on waiting for other ranks.");
-  schema.key("init_timeout_seconds", &s.init_timeout_seconds, KeyClass::epoch, "until all ranks have joined and are ready for the first step").at_least(1).at_most(1000000);
+  schema.key("init_timeout_seconds", &s.init_timeout_seconds, KeyClass::epoch, "until all ranks have joined and are ready for the first step")
+      .at_least(1)
+      .at_most(1000000);
   schema.key("train_timeout_seconds", &s.train_timeout_seconds, KeyClass::live, "the oldest pending operation of a later step").at_least(1).at_most(1000000);
   schema.ignored("trace_buf_size", "see [trace] events");
 }
@@ -68,8 +72,14 @@ struct ParallelismSettings {
 
 inline void describe(Schema& schema, ParallelismSettings& s) {
   schema.section("parallelism", "Degrees of the mesh; their product is the number of ranks.");
-  schema.key("data_parallel_replicate_degree", &s.data_parallel_replicate_degree, KeyClass::epoch, "replicas of the sharded model; 1 in this version").at_least(-1).not_zero();
-  schema.key("data_parallel_shard_degree", &s.data_parallel_shard_degree, KeyClass::epoch, "ranks that share weights, gradients and optimizer state; -1: all that is left").at_least(-1).not_zero();
+  schema.key("data_parallel_replicate_degree", &s.data_parallel_replicate_degree, KeyClass::epoch, "replicas of the sharded model; 1 in this version")
+      .at_least(-1)
+      .not_zero();
+  schema
+      .key("data_parallel_shard_degree", &s.data_parallel_shard_degree, KeyClass::epoch,
+           "ranks that share weights, gradients and optimizer state; -1: all that is left")
+      .at_least(-1)
+      .not_zero();
   schema.key("context_parallel_degree", &s.context_parallel_degree, KeyClass::epoch, "1 in this version").at_least(1);
   schema.key("tensor_parallel_degree", &s.tensor_parallel_degree, KeyClass::epoch, "1 in this version").at_least(1);
   schema.key("pipeline_parallel_degree", &s.pipeline_parallel_degree, KeyClass::epoch, "1 in this version").at_least(1);

@@ -61,7 +61,11 @@ class MemoryStorage final : public Storage {
   static std::uint64_t bytes_of(const Node& node);
   static void lose(Node& node, Loss loss);
 
-  std::shared_ptr<Node> root_ = [] { auto node = std::make_shared<Node>(); node->folder = true; return node; }();
+  std::shared_ptr<Node> root_ = [] {
+    auto node = std::make_shared<Node>();
+    node->folder = true;
+    return node;
+  }();
   std::uint64_t operations_ = 0, capacity_ = std::uint64_t{1} << 40U;
   std::optional<std::uint64_t> kill_at_, fail_at_;
 };

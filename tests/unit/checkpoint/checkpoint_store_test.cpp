@@ -92,8 +92,7 @@ TEST(CheckpointStore, KilledAtAnyOperationASealedCheckpointLoads) {
         world.save(20);
         ASSERT_TRUE(world.store.purge(2));
         finished = true;
-      } catch (const Killed&) {
-      }
+      } catch (const Killed&) {}
       storage.restart(loss);
       const auto step = loaded_step(storage, 3);
       ASSERT_TRUE(step == 10 || step == 20) << "killed at operation " << kills;
@@ -117,8 +116,7 @@ TEST(CheckpointStore, KilledWhileReplacingTheSameStepAnOldOrTheNewOneLoads) {
     try {
       world.save(10, false, 2);
       finished = true;
-    } catch (const Killed&) {
-    }
+    } catch (const Killed&) {}
     storage.restart(MemoryStorage::Loss::nothing);
     ASSERT_TRUE(CheckpointStore(folder, storage).clean());
     ASSERT_EQ(loaded_step(storage, 2), 10U) << "killed at operation " << kills;
@@ -136,12 +134,12 @@ TEST(CheckpointStore, KilledAtAnyOperationOfAPurgeTheNewestStays) {
     try {
       ASSERT_TRUE(world.store.purge(2));
       finished = true;
-    } catch (const Killed&) {
-    }
+    } catch (const Killed&) {}
     storage.restart(MemoryStorage::Loss::nothing);
     ASSERT_EQ(loaded_step(storage, 2), 40U);
     const auto steps = *world.store.steps();
-    for (const auto step : steps) EXPECT_TRUE(world.store.find(static_cast<std::int64_t>(step.value()), true, *std::make_unique<std::vector<std::string>>())) << "half-deleted";
+    for (const auto step : steps)
+      EXPECT_TRUE(world.store.find(static_cast<std::int64_t>(step.value()), true, *std::make_unique<std::vector<std::string>>())) << "half-deleted";
   }
 }
 
@@ -204,11 +202,25 @@ TEST(CheckpointStore, DamagedFoldersArePassedOverWithAWarning) {
     return warnings.empty() ? std::string("no warning") : warnings.front();
   };
   const std::string shard = "rank-00001-of-00002.safetensors";
-  EXPECT_THAT(with_30([](MemoryStorage& s) { (void)s.remove(folder / "step-30"); (void)s.make_folders(folder / "step-30"); }), HasSubstr("step 30 cannot be used: cannot open"));
+  EXPECT_THAT(with_30([](MemoryStorage& s) {
+                (void)s.remove(folder / "step-30");
+                (void)s.make_folders(folder / "step-30");
+              }),
+              HasSubstr("step 30 cannot be used: cannot open"));
   EXPECT_THAT(with_30([](MemoryStorage& s) { (void)s.remove(folder / "step-30" / "manifest.json"); }), HasSubstr("manifest.json"));
-  EXPECT_THAT(with_30([&](MemoryStorage& s) { auto text = s.content(folder / "step-30" / shard); text.pop_back(); s.put(folder / "step-30" / shard, text); }), HasSubstr("bytes, expected"));
+  EXPECT_THAT(with_30([&](MemoryStorage& s) {
+                auto text = s.content(folder / "step-30" / shard);
+                text.pop_back();
+                s.put(folder / "step-30" / shard, text);
+              }),
+              HasSubstr("bytes, expected"));
   EXPECT_THAT(with_30([&](MemoryStorage& s) { (void)s.remove(folder / "step-30" / shard); }), HasSubstr(shard + ": No such file"));
-  EXPECT_THAT(with_30([&](MemoryStorage& s) { auto text = s.content(folder / "step-30" / shard); text[text.size() / 2] ^= 1; s.put(folder / "step-30" / shard, text); }), HasSubstr("the checksum does not match"));
+  EXPECT_THAT(with_30([&](MemoryStorage& s) {
+                auto text = s.content(folder / "step-30" / shard);
+                text[text.size() / 2] ^= 1;
+                s.put(folder / "step-30" / shard, text);
+              }),
+              HasSubstr("the checksum does not match"));
 }
 
 // B097
@@ -222,7 +234,8 @@ TEST(CheckpointStore, WhenNoneOfTheCheckpointsIsGoodTheRunStops) {
   (void)storage.remove(folder / "step-10" / "manifest.json");
   found = world.store.find(-1, true, warnings);
   ASSERT_FALSE(found);
-  EXPECT_THAT(found.error().message, AllOf(HasSubstr("none of the checkpoints in /run/checkpoint (steps 10) can be used"), HasSubstr("Move them away to start from the beginning")));
+  EXPECT_THAT(found.error().message,
+              AllOf(HasSubstr("none of the checkpoints in /run/checkpoint (steps 10) can be used"), HasSubstr("Move them away to start from the beginning")));
 }
 
 // B086
@@ -259,7 +272,8 @@ TEST(CheckpointStore, RetentionCountsOnlyWholeCheckpointsAndSparesTheOneInUse) {
   for (const std::uint64_t step : {10U, 20U, 30U, 40U}) world.save(step);
   storage.put(folder / "step-40" / "rank-00000-of-00001.safetensors", "short");
   ASSERT_TRUE(world.store.purge(2, Step{10}));
-  EXPECT_THAT(*world.store.steps(), ElementsAre(Step{10}, Step{20}, Step{30}, Step{40})) << "20 and 30 are the two good ones, 10 is in use, 40 is not ours to judge";
+  EXPECT_THAT(*world.store.steps(), ElementsAre(Step{10}, Step{20}, Step{30}, Step{40}))
+      << "20 and 30 are the two good ones, 10 is in use, 40 is not ours to judge";
   ASSERT_TRUE(world.store.purge(2));
   EXPECT_THAT(*world.store.steps(), ElementsAre(Step{20}, Step{30}, Step{40}));
 }

@@ -27,7 +27,8 @@ std::string refusal(const std::string& file) {
 TEST(Safetensors, AHeaderReadsBackAndItsDataIsAligned) {
   SafetensorsHeader header;
   header.metadata = {{"who", "\"quoted\" \xc3\xa9"}};
-  header.tensors = {{"b", DType::bf16, {2, 3}, 0, 12}, {"empty", DType::f32, {0, 4}, 12, 12}, {"a", DType::e4m3, {5}, 12, 17}, {"scalar", DType::i64, {}, 17, 25}};
+  header.tensors = {
+      {"b", DType::bf16, {2, 3}, 0, 12}, {"empty", DType::f32, {0, 4}, 12, 12}, {"a", DType::e4m3, {5}, 12, 17}, {"scalar", DType::i64, {}, 17, 25}};
   const std::string bytes = write_safetensors_header(header);
   EXPECT_EQ(bytes.size() % 8, 0U);
   testing::MemoryStorage storage;
@@ -68,7 +69,8 @@ TEST(Safetensors, MalformedFilesAreRefusedWithTheTensorsName) {
   EXPECT_THAT(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8]})", 7), HasSubstr("need 8 bytes, the file has 7"));
   EXPECT_THAT(one(R"({"dtype":"F32","shape":[2]})", 8), HasSubstr("expected dtype, shape and data_offsets"));
   const std::string entry = R"({"dtype":"U8","shape":[4],"data_offsets":[0,4]})";
-  EXPECT_THAT(refusal(file_of("{\"a\":" + entry + ",\"b\":" + R"({"dtype":"U8","shape":[4],"data_offsets":[2,6]})" + "}", 6)), HasSubstr("tensor 'b': begins at 2 of the data, expected 4 (overlap)"));
+  EXPECT_THAT(refusal(file_of("{\"a\":" + entry + ",\"b\":" + R"({"dtype":"U8","shape":[4],"data_offsets":[2,6]})" + "}", 6)),
+              HasSubstr("tensor 'b': begins at 2 of the data, expected 4 (overlap)"));
   EXPECT_THAT(refusal(file_of("{\"a\":" + entry + ",\"a\":" + entry + "}", 4)), HasSubstr("tensor 'a': the name stands twice"));
   EXPECT_THAT(refusal(file_of("{\"__metadata__\":{\"n\":3}}", 0)), HasSubstr("is no string"));
 }

@@ -32,8 +32,10 @@ class TrainingState {
       const auto row = tensor.global_shape.rank > 1 ? tensor.global_shape[1] : 1;
       for (std::int64_t e = 0; e < tensor.rows * row; ++e) {
         const auto value = static_cast<std::int64_t>(step) * 100003 + static_cast<std::int64_t>(i) * 1009 + (tensor.first_row * row + e) * 3;
-        if (tensor.view.dtype == DType::i64) tensor.view.as<std::int64_t>()[e] = value;
-        else tensor.view.as<float>()[e] = static_cast<float>(value) * 0.37F;
+        if (tensor.view.dtype == DType::i64)
+          tensor.view.as<std::int64_t>()[e] = value;
+        else
+          tensor.view.as<float>()[e] = static_cast<float>(value) * 0.37F;
       }
     }
   }

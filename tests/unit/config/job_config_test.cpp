@@ -43,8 +43,8 @@ TEST(JobConfig, TheCommandLineWinsOverTheFileAndTheFileOverTheDefault) {
 
 TEST(JobConfig, EveryTypeHasItsForms) {
   const JobConfig config = accepted("[model]\nconverters = [\"float8\"]\ndim = 256\n[float8]\nfilter_fqns = \"output\"\n[optimizer]\nlr = 1\n",
-                                    {"--float8.filter-fqns=output,router.gate", "--lr_scheduler.decay_ratio", "0.5", "--trace.steps", "3,5", "--model.dim", "none",
-                                     "--job.description=", "--training.dataset_path", "[\"a b\", \"c\"]"});
+                                    {"--float8.filter-fqns=output,router.gate", "--lr_scheduler.decay_ratio", "0.5", "--trace.steps", "3,5", "--model.dim",
+                                     "none", "--job.description=", "--training.dataset_path", "[\"a b\", \"c\"]"});
   EXPECT_TRUE(config.model.float8());
   EXPECT_THAT(config.float8.filter_fqns, ElementsAre("output", "router.gate"));
   EXPECT_EQ(config.lr_scheduler.decay_ratio, 0.5);
@@ -58,7 +58,8 @@ TEST(JobConfig, EveryTypeHasItsForms) {
 // B128
 TEST(JobConfig, ABooleanOfTheFileCanBeTurnedOffAndOn) {
   const std::string on = "[checkpoint]\nenable = true\n";
-  for (const Arguments& off : {Arguments{"--checkpoint.enable=false"}, {"--checkpoint.no_enable"}, {"--checkpoint.no-enable"}, {"--checkpoint.enable", "false"}}) {
+  for (const Arguments& off :
+       {Arguments{"--checkpoint.enable=false"}, {"--checkpoint.no_enable"}, {"--checkpoint.no-enable"}, {"--checkpoint.enable", "false"}}) {
     EXPECT_FALSE(accepted(on, off).checkpoint.enable) << off.front();
   }
   EXPECT_TRUE(accepted("", {"--checkpoint.enable"}).checkpoint.enable);
@@ -93,7 +94,8 @@ TEST(JobConfig, WrongTypesAndValuesAreRefusedWithWhatWasFound) {
   EXPECT_EQ(refusal("[lr_scheduler]\ndecay_type = \"cubic\"\n"), "run.toml:2:1: lr_scheduler.decay_type: expected linear | sqrt | cosine, found \"cubic\"");
   EXPECT_EQ(refusal("[job]\ndescription = 1979-05-27\n"), "run.toml:2:1: job.description: expected a string, found a date or time");
   EXPECT_EQ(refusal("", {"--training.steps", "1e3"}), "command line: training.steps: expected an integer, found the string \"1e3\"");
-  EXPECT_EQ(refusal("", {"--training.steps", "99999999999999999999"}), "command line: training.steps: expected an integer, found the string \"99999999999999999999\"");
+  EXPECT_EQ(refusal("", {"--training.steps", "99999999999999999999"}),
+            "command line: training.steps: expected an integer, found the string \"99999999999999999999\"");
   EXPECT_THAT(refusal("[trace]\nsteps = [1, \"2\"]\n"), HasSubstr("trace.steps: expected an integer, found the string \"2\""));
   EXPECT_THAT(refusal("[training.steps]\nx = 1\n"), HasSubstr("training.steps: expected an integer, found a table"));
   EXPECT_THAT(refusal("training = 3\n"), HasSubstr("training: is a section; write [training]"));
@@ -110,15 +112,17 @@ TEST(JobConfig, AllProblemsAreNamedAtOnce) {
 
 TEST(JobConfig, AKeySetTwiceInOneSourceIsRefused) {
   EXPECT_THAT(refusal("[training]\nsteps = 1\nsteps = 2\n"), HasSubstr("run.toml:3:"));
-  EXPECT_EQ(refusal("[training]\nseed = 1\n[debug]\nseed = 2\n"), "run.toml:4:1: debug.seed: 'debug.seed' was already set at run.toml:2:1; keep one of the two");
+  EXPECT_EQ(refusal("[training]\nseed = 1\n[debug]\nseed = 2\n"),
+            "run.toml:4:1: debug.seed: 'debug.seed' was already set at run.toml:2:1; keep one of the two");
   EXPECT_THAT(refusal("", {"--training.steps=1", "--training.steps=2"}), HasSubstr("was already set at command line"));
 }
 
 TEST(JobConfig, BrokenTomlIsNamedByPlace) { EXPECT_THAT(refusal("[training]\nsteps = \n"), HasSubstr("run.toml:2:")); }
 
 TEST(JobConfig, OtherSpellingsOfTorchtitanSetTheSameKeys) {
-  const JobConfig config = accepted("[checkpoint]\nenable_checkpoint = true\nmodel_weights_only = false\n[lr_scheduler]\nlr_min = 0.1\n[training]\nseed = 5\n"
-                                    "[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n");
+  const JobConfig config = accepted(
+      "[checkpoint]\nenable_checkpoint = true\nmodel_weights_only = false\n[lr_scheduler]\nlr_min = 0.1\n[training]\nseed = 5\n"
+      "[quantize.linear.float8]\nfilter_fqns = [\"output\"]\n");
   EXPECT_TRUE(config.checkpoint.enable);
   EXPECT_FALSE(config.checkpoint.last_save_model_only);
   EXPECT_EQ(config.lr_scheduler.min_lr_factor, 0.1);
@@ -138,8 +142,9 @@ TEST(JobConfig, WhatIsNotAvailableIsRefusedNotIgnored) {
 }
 
 TEST(JobConfig, TheMergedTomlReadsBackToTheSameValues) {
-  const JobConfig config = accepted("[model]\nn_layers = 3\n[optimizer]\nlr = 0.1\neps = 1e-15\n[job]\ndescription = \"a \\\"b\\\" \\\\ \\u0001\\n\"\n[debug]\nseed = 9007199254740993\n",
-                                    {"--training.dataset_path", "x,y"});
+  const JobConfig config = accepted(
+      "[model]\nn_layers = 3\n[optimizer]\nlr = 0.1\neps = 1e-15\n[job]\ndescription = \"a \\\"b\\\" \\\\ \\u0001\\n\"\n[debug]\nseed = 9007199254740993\n",
+      {"--training.dataset_path", "x,y"});
   const JobConfig again = accepted(config.to_toml());
   EXPECT_EQ(again.to_toml(), config.to_toml());
   EXPECT_EQ(again.hash(), config.hash());
@@ -171,7 +176,8 @@ TEST(JobConfig, AMeshThatDoesNotMakeTheWorldIsRefusedWithAllFactors) {
   };
   EXPECT_THAT(problem({"--parallelism.tensor_parallel_degree=3"}, 4), HasSubstr("tensor 3: the world of 4 ranks is no multiple of 3"));
   EXPECT_EQ(problem({"--parallelism.tensor_parallel_degree=2", "--parallelism.pipeline_parallel_degree=2", "--parallelism.data_parallel_shard_degree=2"}, 4),
-            "parallelism: pipeline 2 x data_parallel_replicate 1 x data_parallel_shard 2 x context 1 x tensor 2 = 8, but the world has 4 ranks; change a degree or --nproc");
+            "parallelism: pipeline 2 x data_parallel_replicate 1 x data_parallel_shard 2 x context 1 x tensor 2 = 8, but the world has 4 ranks; change a "
+            "degree or --nproc");
   EXPECT_THAT(problem({"--parallelism.data_parallel_replicate_degree=-1"}, 4), HasSubstr("only one degree may be -1"));
   EXPECT_THAT(problem({"--parallelism.tensor_parallel_degree=2"}, 4), HasSubstr("in this version only data_parallel_shard_degree may be above 1"));
   EXPECT_THAT(problem({}, 0), HasSubstr("at least 1 is needed"));
@@ -183,7 +189,8 @@ TEST(JobConfig, AMeshThatDoesNotMakeTheWorldIsRefusedWithAllFactors) {
 TEST(JobConfig, AGlobalBatchThatDoesNotDivideIsRefused) {
   const JobConfig config = accepted("[training]\nlocal_batch_size = 2\nglobal_batch_size = 12\n");
   EXPECT_EQ(*config.micro_batches(2), 3);
-  EXPECT_THAT(config.micro_batches(4).error().message, HasSubstr("global_batch_size = 12 is no multiple of training.local_batch_size = 2 x 4 data-parallel ranks = 8"));
+  EXPECT_THAT(config.micro_batches(4).error().message,
+              HasSubstr("global_batch_size = 12 is no multiple of training.local_batch_size = 2 x 4 data-parallel ranks = 8"));
   EXPECT_EQ(*accepted("").micro_batches(4), 1);
 }
 

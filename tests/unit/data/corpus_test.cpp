@@ -53,8 +53,16 @@ TEST_F(CorpusTest, BlankLinesCrLfAndAMissingFinalNewlineAreFine) {
 
 // B013
 TEST_F(CorpusTest, RecordsEndAtLineFeedsOnly) {
-  EXPECT_THAT(read(DataFormat::jsonl, "{\"text\":\"a\xe2\x80\xa8" "b\xc2\x85" "c\xe2\x80\xa9" "d\\u000be\"}\n"),
-              ElementsAre("a\xe2\x80\xa8" "b\xc2\x85" "c\xe2\x80\xa9" "d\x0b" "e"));
+  EXPECT_THAT(read(DataFormat::jsonl,
+                   "{\"text\":\"a\xe2\x80\xa8"
+                   "b\xc2\x85"
+                   "c\xe2\x80\xa9"
+                   "d\\u000be\"}\n"),
+              ElementsAre("a\xe2\x80\xa8"
+                          "b\xc2\x85"
+                          "c\xe2\x80\xa9"
+                          "d\x0b"
+                          "e"));
 }
 
 // B010
@@ -116,7 +124,8 @@ TEST_F(CorpusTest, ABadRecordIsNamedByFileLineAndByte) {
 TEST_F(CorpusTest, BinaryAndCompressedFilesAreRefusedByName) {
   EXPECT_THAT(refusal(DataFormat::text, std::string("abc\0def", 7)), HasSubstr("looks like a binary file (NUL byte at 3)"));
   EXPECT_THAT(refusal(DataFormat::jsonl, "\x1f\x8b\x08rest"), HasSubstr("is compressed (gzip)"));
-  auto allowed = Corpus::open({.format = DataFormat::text, .paths = {folder_.write("data", std::string("abc\0def", 7))}, .allow_binary = true, .index_folder = "", .progress = {}});
+  auto allowed = Corpus::open(
+      {.format = DataFormat::text, .paths = {folder_.write("data", std::string("abc\0def", 7))}, .allow_binary = true, .index_folder = "", .progress = {}});
   ASSERT_TRUE(allowed) << allowed.error().message;
   EXPECT_THAT(documents_of(*allowed), ElementsAre(std::string("abc\0def", 7)));
 }
@@ -169,8 +178,14 @@ TEST_F(CorpusTest, TheIndexIsUsedAgainUntilTheDataChangesOrTheIndexIsDamaged) {
 
 TEST_F(CorpusTest, ProgressReachesTheWhole) {
   std::uint64_t last = 0, total = 0;
-  auto corpus = Corpus::open({.format = DataFormat::text, .paths = {folder_.write("data", std::string(3U << 20U, 'x'))}, .index_folder = "",
-                              .progress = [&](std::uint64_t done, std::uint64_t all) { EXPECT_GT(done, last); last = done; total = all; }});
+  auto corpus = Corpus::open({.format = DataFormat::text,
+                              .paths = {folder_.write("data", std::string(3U << 20U, 'x'))},
+                              .index_folder = "",
+                              .progress = [&](std::uint64_t done, std::uint64_t all) {
+                                EXPECT_GT(done, last);
+                                last = done;
+                                total = all;
+                              }});
   ASSERT_TRUE(corpus);
   EXPECT_EQ(last, total);
   EXPECT_EQ(total, std::uint64_t{3} << 20U);

@@ -19,14 +19,18 @@ class RowSamplerTest : public ::testing::Test {
   std::shared_ptr<const Corpus> jsonl(const std::vector<std::string>& documents) {
     std::string text;
     for (const auto& document : documents) text += "{\"text\": \"" + document + "\"}\n";
-    return open({.format = DataFormat::jsonl, .paths = {folder_.write("docs" + std::to_string(files_++) + ".jsonl", text)}, .index_folder = "", .progress = {}});
+    return open(
+        {.format = DataFormat::jsonl, .paths = {folder_.write("docs" + std::to_string(files_++) + ".jsonl", text)}, .index_folder = "", .progress = {}});
   }
   static std::shared_ptr<const Corpus> open(const CorpusOptions& options) {
     auto corpus = Corpus::open(options);
     if (!corpus) throw std::runtime_error(corpus.error().message);
     return *corpus;
   }
-  struct Row { Tokens tokens, labels; std::uint64_t valid = 0; };
+  struct Row {
+    Tokens tokens, labels;
+    std::uint64_t valid = 0;
+  };
   static Row row_of(RowSampler& sampler, std::uint64_t k, std::uint32_t length) {
     Row row{Tokens(length), Tokens(length)};
     row.valid = sampler.row(k, row.tokens, row.labels);

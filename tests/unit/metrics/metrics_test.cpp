@@ -15,15 +15,24 @@
 namespace troupe {
 namespace {
 
+using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using nlohmann::json;
 using testing::read_file;
 using testing::TemporaryFolder;
 
 StepMetrics step(std::uint64_t number) {
-  return {.step = Step{number}, .epoch = EpochId{1}, .loss = 1.0 / 3 + static_cast<double>(number), .grad_norm = 0.1, .learning_rate = 3e-4, .step_tokens = 1000,
-          .total_tokens = number * 1000, .ranks = 2, .step_seconds = 0.25, .digest = 0xfedcba9876543210U, .arena_peak_bytes = 64U << 20U};
+  return {.step = Step{number},
+          .epoch = EpochId{1},
+          .loss = 1.0 / 3 + static_cast<double>(number),
+          .grad_norm = 0.1,
+          .learning_rate = 3e-4,
+          .step_tokens = 1000,
+          .total_tokens = number * 1000,
+          .ranks = 2,
+          .step_seconds = 0.25,
+          .digest = 0xfedcba9876543210U,
+          .arena_peak_bytes = 64U << 20U};
 }
 
 std::vector<std::uint64_t> steps_in(const std::filesystem::path& path) {
