@@ -120,5 +120,43 @@ TEST_F(SimulatedLaneTest, AFreedSlotIsPoisonedOnlyWhenItsLastLeaseEnds) {
   EXPECT_EQ(memory[3], SlotLedger::poison);
 }
 
+TEST_F(SimulatedLaneTest, NothingRunsBehindAFailureThatHaltsTheLane) {
+  SimulatedLane lane(world, Rank{0}, LaneKind::comm, {});
+  LaneOperation collective = operation("reduce", milliseconds{1});
+  collective.work = [](Stream&) { throw std::runtime_error("out of ink"); };
+  collective.failure_halts_lane = true;
+  lane.post(std::move(collective));
+  lane.post(operation("gather", milliseconds{1}));
+  (void)run(2);
+  EXPECT_EQ(done[0].outcome.kind, Outcome::Kind::failed);
+  EXPECT_EQ(done[1].outcome.kind, Outcome::Kind::halted);
+  EXPECT_EQ(done[1].outcome.cause, "reduce: out of ink");
+  EXPECT_EQ(worked, "");
+}
+
+TEST(ThreadLane, NothingRunsBehindAFailureThatHaltsTheLane) {
+  const auto clock = make_system_clock();
+  const auto lane = make_thread_lane(LaneKind::comm, Rank{0}, *clock, nullptr);
+  std::vector<Outcome> outcomes;
+  bool ran = false;
+  for (const bool fails : {true, false}) {
+    LaneOperation operation;
+    operation.name = fails ? "reduce" : "gather";
+    operation.failure_halts_lane = true;
+    operation.work = [fails, &ran](Stream&) {
+      if (fails) throw std::runtime_error("out of ink");
+      ran = true;
+    };
+    operation.done = [&outcomes](const Outcome& outcome) { outcomes.push_back(outcome); };
+    lane->post(std::move(operation));
+  }
+  ASSERT_TRUE(lane->drain(std::chrono::seconds{60}));
+  ASSERT_EQ(outcomes.size(), 2U);
+  EXPECT_EQ(outcomes[0].kind, Outcome::Kind::failed);
+  EXPECT_EQ(outcomes[1].kind, Outcome::Kind::halted);
+  EXPECT_EQ(outcomes[1].cause, "reduce: out of ink");
+  EXPECT_FALSE(ran);
+}
+
 }  // namespace
 }  // namespace troupe
