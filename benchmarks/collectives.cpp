@@ -1,4 +1,5 @@
-// benchmark collectives: all-gather, reduce-scatter and all-reduce of 16 MiB between two processes, over shared memory and over UCX tcp, against LibTorch's Gloo
+// benchmark collectives: all-gather, reduce-scatter and all-reduce of 16 MiB between two processes, over shared memory and over UCX tcp, against LibTorch's
+// Gloo
 //
 // Both sides run in the same processes, turn by turn, so that whatever else the machine does hits both. Printed are medians over the
 // turns; the JSON line at the end is for machines. Usage: bench_collectives [turns] [MiB]
@@ -6,9 +7,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <sys/wait.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +18,9 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "src/collectives/shared_memory_communicator.hpp"
@@ -63,8 +64,8 @@ double timed(Communicator& group, const std::function<void()>& call) {
 
 void report(const char* operation, const char* over, double ours, double gloo) {
   std::printf("%-15s over %-13s %8.3f ms   Gloo %8.3f ms   ratio %5.2f\n", operation, over, ours, gloo, gloo / ours);
-  std::printf("{\"benchmark\":\"collectives\",\"operation\":\"%s\",\"over\":\"%s\",\"milliseconds\":%.4f,\"gloo_milliseconds\":%.4f,\"ratio\":%.3f}\n", operation, over, ours,
-              gloo, gloo / ours);
+  std::printf("{\"benchmark\":\"collectives\",\"operation\":\"%s\",\"over\":\"%s\",\"milliseconds\":%.4f,\"gloo_milliseconds\":%.4f,\"ratio\":%.3f}\n",
+              operation, over, ours, gloo, gloo / ours);
 }
 
 void compare(Communicator& group, Communicator& tcp_group, const Comparison& what, int turns, bool print) {
@@ -127,7 +128,8 @@ struct TcpGroup {
 int run_rank(int rank, int size, int port, int turns, std::int64_t mib, const std::string& tag) {
   at::set_num_threads(1);
   const auto clock = troupe::make_system_clock();
-  const auto group = troupe::make_shared_memory_communicator({.tag = tag, .rank = static_cast<std::uint32_t>(rank), .size = static_cast<std::uint32_t>(size)}, *clock);
+  const auto group =
+      troupe::make_shared_memory_communicator({.tag = tag, .rank = static_cast<std::uint32_t>(rank), .size = static_cast<std::uint32_t>(size)}, *clock);
   const TcpGroup tcp(*group, rank, tag, *clock);
   const auto gloo = gloo_group(rank, size, port);
   troupe::Stream stream;
@@ -159,7 +161,9 @@ int run_rank(int rank, int size, int port, int turns, std::int64_t mib, const st
           gloo->reduce_scatter(outputs, inputs)->wait();
         }}},
       {"all_reduce",
-       [&](Communicator& over) { over.all_reduce(stream, troupe::TensorView::contiguous(summed.data_ptr(), troupe::DType::f32, {count}), troupe::Reduction::sum); },
+       [&](Communicator& over) {
+         over.all_reduce(stream, troupe::TensorView::contiguous(summed.data_ptr(), troupe::DType::f32, {count}), troupe::Reduction::sum);
+       },
        {[&] {
          std::vector<at::Tensor> values{gloo_summed};
          gloo->allreduce(values)->wait();

@@ -13,12 +13,12 @@ enum class CollectiveKind : std::uint32_t { none, all_gather, reduce_scatter, al
 /// memory shared by processes or travels between hosts, so fixed-size and trivially copyable. All sizes are 64-bit.
 struct CallSignature {
   CollectiveKind kind = CollectiveKind::none;
-  std::uint32_t dtype = 0;    ///< a DType
-  std::uint32_t detail = 0;   ///< all_reduce: the Reduction; broadcast: the root
-  std::uint32_t pieces = 0;   ///< of a grouped call
-  std::uint64_t bytes = 0;    ///< one member's part, all pieces together
-  std::uint64_t layout = 0;   ///< hash of the pieces' sizes in order
-  std::uint64_t call = 0;     ///< number of the call on this communicator, from 1
+  std::uint32_t dtype = 0;   ///< a DType
+  std::uint32_t detail = 0;  ///< all_reduce: the Reduction; broadcast: the root
+  std::uint32_t pieces = 0;  ///< of a grouped call
+  std::uint64_t bytes = 0;   ///< one member's part, all pieces together
+  std::uint64_t layout = 0;  ///< hash of the pieces' sizes in order
+  std::uint64_t call = 0;    ///< number of the call on this communicator, from 1
   bool operator==(const CallSignature&) const = default;
 };
 

@@ -16,12 +16,16 @@ constexpr std::uint64_t small_bytes = 32 * 1024;
 const float* floats(std::span<const std::byte> chunk, std::uint64_t index) noexcept { return reinterpret_cast<const float*>(chunk.data()) + index; }
 
 void combine(std::span<const float* const> sources, std::span<float> to, Reduction reduction) noexcept {
-  if (reduction == Reduction::max) max_in_order(sources, to.data(), to.size());
-  else sum_in_order(sources, to.data(), to.size(), false);
+  if (reduction == Reduction::max)
+    max_in_order(sources, to.data(), to.size());
+  else
+    sum_in_order(sources, to.data(), to.size(), false);
 }
 void combine(std::span<const double* const> sources, std::span<double> to, Reduction reduction) noexcept {
-  if (reduction == Reduction::max) max_in_order(sources, to.data(), to.size());
-  else sum_in_order(sources, to.data(), to.size());
+  if (reduction == Reduction::max)
+    max_in_order(sources, to.data(), to.size());
+  else
+    sum_in_order(sources, to.data(), to.size());
 }
 
 CallSignature plain_signature(CollectiveKind kind, std::uint64_t bytes) noexcept {
@@ -87,7 +91,8 @@ void ChunkedCommunicator::all_gather(Stream&, std::span<const GatherPiece> piece
   const CallSignature signature = signature_of(pieces);
   PieceCursor writing, reading;
   const auto bytes_of = [&](std::size_t piece) { return std::uint64_t{pieces[piece].bytes}; };
-  run({signature, ChunkKind::same, signature.bytes, exchange_->chunk_bytes()},
+  run(
+      {signature, ChunkKind::same, signature.bytes, exchange_->chunk_bytes()},
       [&](std::uint64_t, std::uint64_t bytes, std::span<std::byte> chunk) {
         writing.walk(pieces.size(), bytes_of, bytes, [&](std::size_t piece, std::uint64_t offset, std::uint64_t count, std::uint64_t at) {
           std::memcpy(chunk.data() + at, pieces[piece].data + rank_ * pieces[piece].bytes + offset, count);
@@ -106,7 +111,8 @@ void ChunkedCommunicator::reduce_scatter(Stream&, std::span<const ReducePiece> p
   PieceCursor writing, reading;
   const auto count_of = [&](std::size_t piece) { return std::uint64_t{pieces[piece].count}; };
   std::vector<const float*> sources(size_);
-  run({signature, ChunkKind::parts, signature.bytes, exchange_->part_bytes()},
+  run(
+      {signature, ChunkKind::parts, signature.bytes, exchange_->part_bytes()},
       [&](std::uint64_t, std::uint64_t bytes, std::span<std::byte> chunk) {
         writing.walk(pieces.size(), count_of, bytes / sizeof(float), [&](std::size_t piece, std::uint64_t offset, std::uint64_t count, std::uint64_t at) {
           for_each_peer([&](std::uint32_t peer) {
@@ -146,7 +152,8 @@ void ChunkedCommunicator::reduce_whole(const CallSignature& signature, std::span
   const std::uint64_t grain = exchange_->chunk_bytes();
   const auto piece = [&](std::uint64_t index, std::uint64_t bytes) { return values.subspan(index * grain / sizeof(T), bytes / sizeof(T)); };
   std::vector<const T*> sources(size_);
-  run({signature, ChunkKind::same, signature.bytes, grain},
+  run(
+      {signature, ChunkKind::same, signature.bytes, grain},
       [&](std::uint64_t index, std::uint64_t bytes, std::span<std::byte> chunk) { std::memcpy(chunk.data(), piece(index, bytes).data(), bytes); },
       [&](std::uint64_t index, std::uint64_t bytes, std::uint64_t round) {
         const auto to = piece(index, bytes);
@@ -176,7 +183,8 @@ void ChunkedCommunicator::broadcast(Stream&, std::span<std::byte> data, std::uin
   signature.detail = root;
   if (root >= size_) exchange_->fail("broadcast from rank " + std::to_string(root) + " of " + std::to_string(size_) + " members");
   const std::uint64_t grain = exchange_->chunk_bytes();
-  run({signature, ChunkKind::same, data.size(), grain, rank_ == root},
+  run(
+      {signature, ChunkKind::same, data.size(), grain, rank_ == root},
       [&](std::uint64_t index, std::uint64_t bytes, std::span<std::byte> chunk) { std::memcpy(chunk.data(), data.data() + index * grain, bytes); },
       [&](std::uint64_t index, std::uint64_t bytes, std::uint64_t round) {
         if (rank_ != root) std::memcpy(data.data() + index * grain, exchange_->incoming(root, round, ChunkKind::same).data(), bytes);
@@ -185,14 +193,17 @@ void ChunkedCommunicator::broadcast(Stream&, std::span<std::byte> data, std::uin
 
 void ChunkedCommunicator::all_to_all(Stream&, std::span<const std::byte> input, std::span<std::byte> output) {
   if (input.size() != output.size() || input.size() % size_ != 0)
-    exchange_->fail("all_to_all needs input and output of equal size, a multiple of the " + std::to_string(size_) + " members; got " + std::to_string(input.size()) +
-                    " and " + std::to_string(output.size()) + " bytes");
+    exchange_->fail("all_to_all needs input and output of equal size, a multiple of the " + std::to_string(size_) + " members; got " +
+                    std::to_string(input.size()) + " and " + std::to_string(output.size()) + " bytes");
   CallSignature signature = plain_signature(CollectiveKind::all_to_all, input.size());
   signature.pieces = size_;
   const std::uint64_t bytes_each = input.size() / size_, grain = exchange_->part_bytes();
-  run({signature, ChunkKind::parts, bytes_each, grain},
+  run(
+      {signature, ChunkKind::parts, bytes_each, grain},
       [&](std::uint64_t index, std::uint64_t bytes, std::span<std::byte> chunk) {
-        for_each_peer([&](std::uint32_t peer) { std::memcpy(chunk.data() + exchange_->part_offset(rank_, peer), input.data() + peer * bytes_each + index * grain, bytes); });
+        for_each_peer([&](std::uint32_t peer) {
+          std::memcpy(chunk.data() + exchange_->part_offset(rank_, peer), input.data() + peer * bytes_each + index * grain, bytes);
+        });
       },
       [&](std::uint64_t index, std::uint64_t bytes, std::uint64_t round) {
         const auto& chunks = collect(round, ChunkKind::parts);

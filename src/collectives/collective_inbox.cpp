@@ -47,8 +47,8 @@ void CollectiveInbox::put(const std::shared_ptr<const Parcel>& parcel) {
     peer.terms = CommunicatorTerms{terms.getSize(), terms.getChunks(), terms.getChunkBytes()};
   } else if (content.isCall()) {
     const auto call = content.getCall();
-    const CallSignature signature{static_cast<CollectiveKind>(call.getKind()), call.getDtype(), call.getDetail(), call.getPieces(), call.getBytes(), call.getLayout(),
-                                  call.getNumber()};
+    const CallSignature signature{
+        static_cast<CollectiveKind>(call.getKind()), call.getDtype(), call.getDetail(), call.getPieces(), call.getBytes(), call.getLayout(), call.getNumber()};
     if (peer.calls.size() < 4) peer.calls[signature.call] = signature;  // a sound member is at most one call ahead
   } else if (content.isChunk() && parcel->lease()) {
     peer.chunks[content.getChunk()] = parcel->lease();

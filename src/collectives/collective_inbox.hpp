@@ -53,7 +53,7 @@ class CollectiveInbox : public std::enable_shared_from_this<CollectiveInbox> {
   [[nodiscard]] const CallSignature* call_of(std::uint32_t peer, std::uint64_t number) const;
   [[nodiscard]] const Lease* chunk_of(std::uint32_t peer, std::uint64_t round) const;
 
-  void forget_call(std::uint64_t number);    ///< and those before
+  void forget_call(std::uint64_t number);   ///< and those before
   void forget_chunks(std::uint64_t round);  ///< and those before: their buffers are free
 
  private:

@@ -8,11 +8,15 @@ namespace {
 
 struct Sum {
   template <class T>
-  T operator()(T a, T b) const noexcept { return a + b; }
+  T operator()(T a, T b) const noexcept {
+    return a + b;
+  }
 };
 struct Max {
   template <class T>
-  T operator()(T a, T b) const noexcept { return b > a || b != b ? b : a; }  // a NaN in a stays: both comparisons are false
+  T operator()(T a, T b) const noexcept {
+    return b > a || b != b ? b : a;
+  }  // a NaN in a stays: both comparisons are false
 };
 
 // `out` may be one of the sources, never shifted against it: `ivdep` says that no step depends on an earlier one.
@@ -57,14 +61,8 @@ void combine_in_order(std::span<const T* const> sources, T* out, std::size_t cou
 void sum_in_order(std::span<const float* const> sources, float* out, std::size_t count, bool accumulate) noexcept {
   combine_in_order(sources, out, count, accumulate, Sum{});
 }
-void sum_in_order(std::span<const double* const> sources, double* out, std::size_t count) noexcept {
-  combine_in_order(sources, out, count, false, Sum{});
-}
-void max_in_order(std::span<const float* const> sources, float* out, std::size_t count) noexcept {
-  combine_in_order(sources, out, count, false, Max{});
-}
-void max_in_order(std::span<const double* const> sources, double* out, std::size_t count) noexcept {
-  combine_in_order(sources, out, count, false, Max{});
-}
+void sum_in_order(std::span<const double* const> sources, double* out, std::size_t count) noexcept { combine_in_order(sources, out, count, false, Sum{}); }
+void max_in_order(std::span<const float* const> sources, float* out, std::size_t count) noexcept { combine_in_order(sources, out, count, false, Max{}); }
+void max_in_order(std::span<const double* const> sources, double* out, std::size_t count) noexcept { combine_in_order(sources, out, count, false, Max{}); }
 
 }  // namespace troupe

@@ -28,7 +28,9 @@ class Descriptor {
     std::swap(value_, other.value_);
     return *this;
   }
-  ~Descriptor() { if (value_ >= 0) close(value_); }
+  ~Descriptor() {
+    if (value_ >= 0) close(value_);
+  }
   [[nodiscard]] int get() const noexcept { return value_; }
 
  private:
@@ -166,7 +168,11 @@ std::uint32_t first_present(const std::vector<bool>& present) {
 class Host {
  public:
   Host(const std::string& tag, const RegionShape& shape)
-      : tag_(tag), shape_(shape), memory_(create_memory(shape)), listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)), present_(shape.members) {
+      : tag_(tag),
+        shape_(shape),
+        memory_(create_memory(shape)),
+        listener_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
+        present_(shape.members) {
     sockaddr_un address;
     const socklen_t length = fill_address(address, tag);
     if (listener_.get() < 0 || bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 || listen(listener_.get(), 128) != 0) {
@@ -204,8 +210,10 @@ class Host {
     if (got < 0) return errno != EAGAIN && errno != EINTR;
     if (got != static_cast<ssize_t>(sizeof hello) || hello.magic != Hello{}.magic) return true;
     std::string refusal;
-    if (hello.shape != shape_) refusal = mismatch(tag_, hello.rank, hello.shape, 0, shape_);
-    else if (hello.rank >= shape_.members || present_[hello.rank]) refusal = "communicator " + tag_ + ": there are two members with rank " + std::to_string(hello.rank);
+    if (hello.shape != shape_)
+      refusal = mismatch(tag_, hello.rank, hello.shape, 0, shape_);
+    else if (hello.rank >= shape_.members || present_[hello.rank])
+      refusal = "communicator " + tag_ + ": there are two members with rank " + std::to_string(hello.rank);
     if (!refusal.empty()) {
       send_refusal(guest.get(), refusal);
       throw CollectiveError(refusal);
@@ -252,8 +260,10 @@ std::shared_ptr<SharedRegion> SharedMemoryRegistry::join(const std::string& tag,
     waiting.present.assign(shape.members, false);
   }
   std::string refusal;
-  if (waiting.region->shape() != shape) refusal = mismatch(tag, rank, shape, first_present(waiting.present), waiting.region->shape());
-  else if (rank >= shape.members || waiting.present[rank]) refusal = "communicator " + tag + ": there are two members with rank " + std::to_string(rank);
+  if (waiting.region->shape() != shape)
+    refusal = mismatch(tag, rank, shape, first_present(waiting.present), waiting.region->shape());
+  else if (rank >= shape.members || waiting.present[rank])
+    refusal = "communicator " + tag + ": there are two members with rank " + std::to_string(rank);
   const auto region = waiting.region;
   if (!refusal.empty()) {
     region->abort(refusal);

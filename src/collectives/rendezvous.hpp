@@ -33,7 +33,7 @@ class SharedMemoryRegistry {
 /// How processes of one host find each other: member 0 makes the memory, which has no name, and hands its descriptor to the others over
 /// a socket in Linux's abstract namespace, which the kernel drops with the process. Only processes of the same user are served.
 /// Blocks until this member has the memory, `deadline` by the clock, or stop. Throws CollectiveError naming who is missing or differs.
-[[nodiscard]] std::shared_ptr<SharedRegion> join_processes(const std::string& tag, std::uint32_t rank, const RegionShape& shape, const Clock& clock, Nanos deadline,
-                                                           const std::stop_token& stop);
+[[nodiscard]] std::shared_ptr<SharedRegion> join_processes(const std::string& tag, std::uint32_t rank, const RegionShape& shape, const Clock& clock,
+                                                           Nanos deadline, const std::stop_token& stop);
 
 }  // namespace troupe

@@ -97,7 +97,8 @@ RegionShape shape_of(const SharedMemoryOptions& options) {
   const std::string who = "communicator " + options.tag + ": ";
   if (options.size == 0 || options.rank >= options.size)
     throw std::invalid_argument(who + "rank " + std::to_string(options.rank) + " is not one of " + std::to_string(options.size) + " members");
-  if (options.chunks == 0 || options.chunk_bytes == 0 || options.tag.empty()) throw std::invalid_argument(who + "it needs a tag, chunks and chunk_bytes over zero");
+  if (options.chunks == 0 || options.chunk_bytes == 0 || options.tag.empty())
+    throw std::invalid_argument(who + "it needs a tag, chunks and chunk_bytes over zero");
   return {.members = options.size, .slots = options.chunks, .chunk_bytes = usable_chunk_bytes(options.chunk_bytes, options.size)};
 }
 

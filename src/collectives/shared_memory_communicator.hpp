@@ -11,12 +11,12 @@ namespace troupe {
 /// A communicator over the memory of one host. `registry`: members are threads of this process that share it; null: members are
 /// processes of this user. Both give the same bits.
 struct SharedMemoryOptions {
-  std::string tag;        ///< names the communicator on this host; unique for each communicator of each epoch of each run
+  std::string tag;  ///< names the communicator on this host; unique for each communicator of each epoch of each run
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
-  Nanos timeout{30'000'000'000};           ///< how long a member may be silent, at the start and in a call
-  std::uint64_t chunk_bytes = 256 * 1024;  ///< grain of the pipeline, equal on all members; rounded up to a multiple of 64
-  std::uint32_t chunks = 4;                ///< in flight a member; the memory used is size × chunks × chunk_bytes
+  Nanos timeout{30'000'000'000};             ///< how long a member may be silent, at the start and in a call
+  std::uint64_t chunk_bytes = 256 * 1024;    ///< grain of the pipeline, equal on all members; rounded up to a multiple of 64
+  std::uint32_t chunks = 4;                  ///< in flight a member; the memory used is size × chunks × chunk_bytes
   SharedMemoryRegistry* registry = nullptr;  ///< outlives the call, not the communicator
   std::stop_token stop{};                    ///< ends the wait for the other members
 };

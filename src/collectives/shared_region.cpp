@@ -15,8 +15,7 @@
 
 namespace troupe {
 
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free,
-              "counters lie in memory shared by processes");
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free, "counters lie in memory shared by processes");
 
 /// Zeroed memory is the valid first state of everything here.
 struct SharedRegion::Header {
@@ -29,8 +28,8 @@ struct SharedRegion::Header {
 namespace {
 
 constexpr std::uint64_t alignment = 64;
-constexpr int spins = 400;                      ///< of about 40 cycles: a few microseconds, less than a sleep and a wake-up cost
-constexpr Nanos longest_sleep{50'000'000};      ///< so that a clock that is not the machine's is asked often enough
+constexpr int spins = 400;                  ///< of about 40 cycles: a few microseconds, less than a sleep and a wake-up cost
+constexpr Nanos longest_sleep{50'000'000};  ///< so that a clock that is not the machine's is asked often enough
 
 std::uint64_t rounded(std::uint64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 

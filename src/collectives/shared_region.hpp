@@ -14,8 +14,8 @@ namespace troupe {
 /// What all members must agree on before they share memory.
 struct RegionShape {
   std::uint32_t members = 1;
-  std::uint32_t slots = 4;           ///< chunks of a member that may be on their way at once
-  std::uint64_t chunk_bytes = 0;     ///< a multiple of 64
+  std::uint32_t slots = 4;        ///< chunks of a member that may be on their way at once
+  std::uint64_t chunk_bytes = 0;  ///< a multiple of 64
   bool operator==(const RegionShape&) const = default;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
 };
@@ -35,9 +35,9 @@ class SharedRegion {
 
   /// Counters of one member; each means "done so far", over the communicator's whole life.
   struct alignas(64) Member {
-    std::atomic<std::uint64_t> joined;     ///< 1: has mapped the region
-    std::atomic<std::uint64_t> called;     ///< calls begun; its signature is in signatures[call % 2]
-    std::atomic<std::uint64_t> published;  ///< chunks written
+    std::atomic<std::uint64_t> joined;                ///< 1: has mapped the region
+    std::atomic<std::uint64_t> called;                ///< calls begun; its signature is in signatures[call % 2]
+    std::atomic<std::uint64_t> published;             ///< chunks written
     alignas(64) std::atomic<std::uint64_t> consumed;  ///< chunks of every other member read
     alignas(64) std::atomic<std::uint32_t> doorbell;  ///< futex word: rung when anything changed that this member may wait for
     std::atomic<std::uint32_t> sleeping;

@@ -102,12 +102,14 @@ class TransportExchange final : public ChunkExchange {
     for_each_peer([&](std::uint32_t peer) {
       const std::uint64_t offset = kind == ChunkKind::same ? 0 : part_offset(rank(), peer);
       Lease lease(SlotIndex{static_cast<std::uint32_t>(index)}, std::span(outbox_->chunks[index]).subspan(offset, bytes), [keep = outbox_] {});
-      post(peer, [&](auto content) { content.setChunk(round); }, std::move(lease), [inbox = inbox_, outbox = outbox_, index, peer](const Result<void>& result) {
-        if (!result.ok()) inbox->kill("a chunk did not reach rank " + std::to_string(peer) + ": " + result.error().message);
-        const auto lock = inbox->lock();
-        --outbox->pending[index];
-        inbox->wake();
-      });
+      post(
+          peer, [&](auto content) { content.setChunk(round); }, std::move(lease),
+          [inbox = inbox_, outbox = outbox_, index, peer](const Result<void>& result) {
+            if (!result.ok()) inbox->kill("a chunk did not reach rank " + std::to_string(peer) + ": " + result.error().message);
+            const auto lock = inbox->lock();
+            --outbox->pending[index];
+            inbox->wake();
+          });
     });
   }
 
@@ -193,7 +195,9 @@ class TransportExchange final : public ChunkExchange {
     }
   }
 
-  [[nodiscard]] std::string text(const std::string& cause) const { return "communicator " + options_.tag + ", rank " + std::to_string(options_.rank) + ": " + cause; }
+  [[nodiscard]] std::string text(const std::string& cause) const {
+    return "communicator " + options_.tag + ", rank " + std::to_string(options_.rank) + ": " + cause;
+  }
 
   const TransportCommunicatorOptions options_;
   const CommunicatorTerms terms_;
@@ -213,8 +217,10 @@ std::unique_ptr<Communicator> make_transport_communicator(const TransportCommuni
   if (options.rank >= size) throw std::invalid_argument(who + "rank " + std::to_string(options.rank) + " is not one of " + std::to_string(size) + " members");
   if (std::set(options.processes.begin(), options.processes.end()).size() != size)
     throw std::invalid_argument(who + "two members are in one process; join those over shared memory");
-  if (options.chunks == 0 || options.chunk_bytes == 0 || options.tag.empty()) throw std::invalid_argument(who + "it needs a tag, chunks and chunk_bytes over zero");
-  auto exchange = std::make_unique<TransportExchange>(options, CommunicatorTerms{size, options.chunks, usable_chunk_bytes(options.chunk_bytes, size)}, clock, mail);
+  if (options.chunks == 0 || options.chunk_bytes == 0 || options.tag.empty())
+    throw std::invalid_argument(who + "it needs a tag, chunks and chunk_bytes over zero");
+  auto exchange =
+      std::make_unique<TransportExchange>(options, CommunicatorTerms{size, options.chunks, usable_chunk_bytes(options.chunk_bytes, size)}, clock, mail);
   const std::stop_callback on_stop(options.stop, [&] { exchange->abort("stopped while waiting for its members"); });
   exchange->meet();
   return std::make_unique<ChunkedCommunicator>(std::move(exchange));

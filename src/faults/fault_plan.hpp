@@ -12,9 +12,9 @@ namespace troupe {
 /// What to do at a site.
 struct Fault {
   FaultAction action = FaultAction::none;
-  Nanos duration{0};          ///< of a delay or stall
-  std::size_t rule = 0;       ///< index in the plan, for journal and trace
-  std::uint64_t random = 0;   ///< for the action's own choices: which byte to corrupt, where to tear
+  Nanos duration{0};         ///< of a delay or stall
+  std::size_t rule = 0;      ///< index in the plan, for journal and trace
+  std::uint64_t random = 0;  ///< for the action's own choices: which byte to corrupt, where to tear
   [[nodiscard]] explicit operator bool() const noexcept { return action != FaultAction::none; }
 };
 

@@ -50,7 +50,8 @@ Result<std::vector<Word>> split(std::string_view text) {
     }
     const std::size_t equals = text.find('=', i), space = text.find_first_of(" \t,", i);
     if (equals == std::string_view::npos || space < equals)
-      return Error{"fault rule, position " + std::to_string(i + 1) + ": '" + std::string(text.substr(i, space - i)) + "' is not of the form key=value; keys are " + std::string(keys)};
+      return Error{"fault rule, position " + std::to_string(i + 1) + ": '" + std::string(text.substr(i, space - i)) +
+                   "' is not of the form key=value; keys are " + std::string(keys)};
     Word word{text.substr(i, equals - i), {}, i + 1};
     std::size_t end = equals + 1;
     if (end < text.size() && text[end] == '"') {
@@ -91,7 +92,8 @@ Result<Nanos> duration(const Word& word) {
   const auto [stop, problem] = std::from_chars(word.value.data(), end, count);
   const std::string_view unit(stop, static_cast<std::size_t>(end - stop));
   const double nanos = unit == "ns" ? 1 : unit == "us" ? 1e3 : unit == "ms" ? 1e6 : unit == "s" ? 1e9 : unit == "m" ? 60e9 : 0;
-  if (problem != std::errc{} || nanos == 0 || !(count >= 0) || count * nanos > 9e18) return at(word, "expected a time such as 250ms, 2s or 1.5m (units ns, us, ms, s, m)");
+  if (problem != std::errc{} || nanos == 0 || !(count >= 0) || count * nanos > 9e18)
+    return at(word, "expected a time such as 250ms, 2s or 1.5m (units ns, us, ms, s, m)");
   return Nanos{static_cast<std::int64_t>(count * nanos)};
 }
 
@@ -161,12 +163,15 @@ Result<FaultRule> parse_fault_rule(std::string_view text) {
     if (action == rule.action) return rule;
     possible += (possible.empty() ? "" : ", ") + std::string(name_of(action));
   }
-  return Error{"fault rule '" + std::string(text) + "': a " + std::string(name_of(rule.site)) + " can " + possible + "; found action=" + std::string(name_of(rule.action))};
+  return Error{"fault rule '" + std::string(text) + "': a " + std::string(name_of(rule.site)) + " can " + possible +
+               "; found action=" + std::string(name_of(rule.action))};
 }
 
 std::string to_string(const FaultRule& rule) {
   std::string text = "site=" + std::string(name_of(rule.site));
-  const auto add = [&](const char* key, const auto& id) { if (id) text += std::string(" ") + key + "=" + std::to_string(id->value()); };
+  const auto add = [&](const char* key, const auto& id) {
+    if (id) text += std::string(" ") + key + "=" + std::to_string(id->value());
+  };
   if (!rule.kind.empty()) text += " kind=\"" + rule.kind + "\"";
   add("rank", rule.rank);
   add("epoch", rule.epoch);

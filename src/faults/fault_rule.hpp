@@ -20,15 +20,15 @@ enum class FaultAction : std::uint8_t { none, drop, delay, duplicate, corrupt, r
 struct FaultRule {
   FaultSite site{};
   FaultAction action = FaultAction::none;
-  std::string kind;                ///< kind of letter, or the first word or words of an operation's name: "gather" matches "gather L3"
+  std::string kind;  ///< kind of letter, or the first word or words of an operation's name: "gather" matches "gather L3"
   std::optional<Rank> rank;
   std::optional<EpochId> epoch;
   std::optional<Step> step;
   std::optional<Micro> micro;
   std::optional<Unit> unit;
-  double probability = 1.0;        ///< of firing at a match
-  std::uint64_t times = 1;         ///< firings in all; 0: no limit
-  Nanos duration{0};               ///< of a delay or stall; 0: a stall lasts until the process is stopped
+  double probability = 1.0;  ///< of firing at a match
+  std::uint64_t times = 1;   ///< firings in all; 0: no limit
+  Nanos duration{0};         ///< of a delay or stall; 0: a stall lasts until the process is stopped
   bool operator==(const FaultRule&) const = default;
 };
 

@@ -120,12 +120,15 @@ class RankWriter {
     }
     // An outer span before the inner ones that start with it.
     for (auto& [track, events] : tracks)
-      std::stable_sort(events.begin(), events.end(), [](const auto* a, const auto* b) { return a->started != b->started ? a->started < b->started : end_of(*a) > end_of(*b); });
+      std::stable_sort(events.begin(), events.end(),
+                       [](const auto* a, const auto* b) { return a->started != b->started ? a->started < b->started : end_of(*a) > end_of(*b); });
     return tracks;
   }
 
   /// A letter is drawn as a span of one nanosecond, the shortest that nests in any other: an arrow needs a span to start from.
-  static Nanos end_of(const TraceEvent& event) { return std::max(event.kind == TraceEvent::Kind::span ? event.ended : event.started + Nanos{1}, event.started + Nanos{1}); }
+  static Nanos end_of(const TraceEvent& event) {
+    return std::max(event.kind == TraceEvent::Kind::span ? event.ended : event.started + Nanos{1}, event.started + Nanos{1});
+  }
 
   void write_track(std::uint32_t track, const Events& events) {
     TrackRows rows;
@@ -137,8 +140,10 @@ class RankWriter {
         metadata("thread_name", ids[row], "\"name\":" + json_string(name(track) + (row == 0 ? "" : " " + std::to_string(row + 1))));
         metadata("thread_sort_index", ids[row], "\"sort_index\":" + std::to_string(ids[row]));
       }
-      if (event->kind == TraceEvent::Kind::span) span(*event, ids[row]);
-      else letter(*event, ids[row]);
+      if (event->kind == TraceEvent::Kind::span)
+        span(*event, ids[row]);
+      else
+        letter(*event, ids[row]);
     }
   }
 
@@ -157,18 +162,20 @@ class RankWriter {
     const bool sent = event.kind == TraceEvent::Kind::letter_sent;
     const std::string args = "\"args\":{" + where(event.where) + "}";
     line("X", row, at(event.started), (sent ? "send " : "receive ") + name(event.name), "\"dur\":0.001," + args);
-    line(sent ? "s" : "f", row, at(event.started), name(event.name), std::string(sent ? "" : "\"bp\":\"e\",") + "\"cat\":\"letter\",\"id\":" + std::to_string(event.value));
+    line(sent ? "s" : "f", row, at(event.started), name(event.name),
+         std::string(sent ? "" : "\"bp\":\"e\",") + "\"cat\":\"letter\",\"id\":" + std::to_string(event.value));
   }
 
   static std::string where(const Where& where) {
-    return "\"epoch\":" + std::to_string(where.epoch.value()) + ",\"step\":" + std::to_string(where.step.value()) + ",\"micro\":" +
-           std::to_string(where.micro.value()) + ",\"unit\":" + std::to_string(where.unit.value());
+    return "\"epoch\":" + std::to_string(where.epoch.value()) + ",\"step\":" + std::to_string(where.step.value()) +
+           ",\"micro\":" + std::to_string(where.micro.value()) + ",\"unit\":" + std::to_string(where.unit.value());
   }
 
   void metadata(const char* kind, std::uint32_t row, const std::string& args) { line("M", row, "0.000", kind, "\"args\":{" + args + "}"); }
 
   void line(const char* phase, std::uint32_t row, const std::string& time, const std::string& title, const std::string& rest) {
-    out_ << (first_ ? "\n" : ",\n") << "{\"ph\":\"" << phase << "\"," << pid_ << ",\"tid\":" << row << ",\"ts\":" << time << ",\"name\":" << json_string(title) << ',' << rest << '}';
+    out_ << (first_ ? "\n" : ",\n") << "{\"ph\":\"" << phase << "\"," << pid_ << ",\"tid\":" << row << ",\"ts\":" << time << ",\"name\":" << json_string(title)
+         << ',' << rest << '}';
     first_ = false;
   }
 

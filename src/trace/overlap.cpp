@@ -21,8 +21,10 @@ Intervals joined(Intervals intervals) {
   std::sort(intervals.begin(), intervals.end(), [](const auto& a, const auto& b) { return a.start < b.start; });
   Intervals result;
   for (const auto& interval : intervals) {
-    if (!result.empty() && interval.start <= result.back().end) result.back().end = std::max(result.back().end, interval.end);
-    else result.push_back(interval);
+    if (!result.empty() && interval.start <= result.back().end)
+      result.back().end = std::max(result.back().end, interval.end);
+    else
+      result.push_back(interval);
   }
   return result;
 }
@@ -62,7 +64,8 @@ Result<std::vector<TracedSpan>> read_spans(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   if (!in) return Error{"cannot read the trace " + file.string()};
   const auto content = nlohmann::json::parse(in, nullptr, false);
-  if (content.is_discarded() || !content.is_object() || !content.contains("traceEvents")) return Error{file.string() + " is not a trace: it has no traceEvents"};
+  if (content.is_discarded() || !content.is_object() || !content.contains("traceEvents"))
+    return Error{file.string() + " is not a trace: it has no traceEvents"};
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::string> tracks;
   std::vector<TracedSpan> spans;
   try {
@@ -90,7 +93,8 @@ TraceOverlap trace_overlap(std::span<const TracedSpan> spans, Step first, Step l
     const auto named = [&](std::string_view track, std::string_view start) {
       Intervals found;
       for (const auto& span : spans) {
-        if (span.rank == rank && span.step >= first && span.step <= last && span.track == track && span.name.starts_with(start)) found.push_back({span.started, span.ended});
+        if (span.rank == rank && span.step >= first && span.step <= last && span.track == track && span.name.starts_with(start))
+          found.push_back({span.started, span.ended});
       }
       return found;
     };

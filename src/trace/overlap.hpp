@@ -25,10 +25,10 @@ struct TracedSpan {
 
 /// How much runs beside each other, over all ranks. Shares are in [0, 1]; 0 where there is nothing to share.
 struct TraceOverlap {
-  double gathers_under_forwards = 0;   ///< of the time that gathers took, the part during which a forward of the same rank ran
+  double gathers_under_forwards = 0;  ///< of the time that gathers took, the part during which a forward of the same rank ran
   double reduces_under_backwards = 0;
   double gather_count_under_forwards = 0;  ///< of the gathers, the part that ran beside a forward at least for half of their time
-  double compute_busy = 0;             ///< of the time from a rank's first to its last compute operation, the part with one running
+  double compute_busy = 0;                 ///< of the time from a rank's first to its last compute operation, the part with one running
   std::size_t gathers = 0, forwards = 0;
 };
 

@@ -13,7 +13,7 @@
 namespace troupe {
 
 struct RingTracerOptions {
-  std::vector<Rank> ranks{Rank{0}};    ///< that live in this process
+  std::vector<Rank> ranks{Rank{0}};           ///< that live in this process
   std::size_t events = std::size_t{1} << 16;  ///< kept a rank, the newest; about 96 bytes each in memory and 250 in a file
 };
 

@@ -12,12 +12,12 @@ namespace troupe {
 struct TraceEvent {
   enum class Kind : std::uint8_t { span, letter_sent, letter_received, slots, mark };
   Kind kind = Kind::span;
-  std::uint32_t track = 0;    ///< row; slots: the edge
+  std::uint32_t track = 0;  ///< row; slots: the edge
   std::uint32_t name = 0;
   std::uint32_t outcome = 0;  ///< spans
   Where where{};
   Nanos issued{0}, started{0}, ended{0};  ///< all but spans: `started` alone
-  std::uint64_t value = 0;    ///< letters: flow; slots: count
+  std::uint64_t value = 0;                ///< letters: flow; slots: count
 };
 
 /// What one rank's ring holds, oldest first.

@@ -64,8 +64,10 @@ TEST_P(Failures, DifferentTypesAreAnErrorOnAllMembersThatNamesBothCalls) {
 TEST_P(Failures, DifferentOperationsAreAnErrorOnAllMembersThatNamesBothCalls) {
   for (const auto& error : errors(2, [](Communicator& group) {
          reduce(group, 4, 4);
-         if (group.rank() == 0) reduce(group, 4, 4);
-         else gather(group, 64);
+         if (group.rank() == 0)
+           reduce(group, 4, 4);
+         else
+           gather(group, 64);
        }))
     EXPECT_THAT(error, AllOf(HasSubstr("call 2"), HasSubstr("rank 0 calls all_reduce"), HasSubstr("rank 1 calls all_gather")));
 }
@@ -96,7 +98,8 @@ TEST_P(Failures, DifferentRootsAndReductionsAndPiecesAreErrors) {
 TEST_P(Failures, SizesThatAgreeInTheirLower32BitsAreStillDifferent) {
   const auto body = [](Communicator& group) {
     const std::size_t bytes = (std::size_t{1} << 32) * (group.rank() == 0 ? 1 : 0) + 8;
-    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);  // never touched but in its first page
+    void* const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);  // never touched but in its first page
     if (memory == MAP_FAILED) throw std::runtime_error("mmap");
     Stream stream;
     try {
@@ -118,8 +121,7 @@ TEST_P(Failures, AfterAnErrorEveryCallThrowsTheFirstCause) {
   const auto body = [](Communicator& group) {
     try {
       reduce(group, 1, group.rank() + 1);
-    } catch (const CollectiveError&) {
-    }
+    } catch (const CollectiveError&) {}
     gather(group, 8);
   };
   for (const auto& error : errors(2, body)) EXPECT_THAT(error, HasSubstr("call 1 differs between members"));
@@ -129,7 +131,11 @@ TEST_P(Failures, ASilentMemberIsNamedWhenTheTimeoutPasses) {
   Setting setting;
   setting.timeout = std::chrono::milliseconds(300);
   const auto all = errors(
-      2, [](Communicator& group) { if (group.rank() == 0) gather(group, 8); }, setting);
+      2,
+      [](Communicator& group) {
+        if (group.rank() == 0) gather(group, 8);
+      },
+      setting);
   EXPECT_THAT(all[0], AllOf(HasSubstr("rank 1 did not join in"), HasSubstr("all_gather")));
   EXPECT_EQ(all[1], "");
 }
@@ -137,7 +143,9 @@ TEST_P(Failures, ASilentMemberIsNamedWhenTheTimeoutPasses) {
 TEST_P(Failures, AMemberThatNeverComesIsNamed) {
   Setting setting;
   setting.timeout = std::chrono::milliseconds(300);
-  setting.change = [](SharedMemoryOptions& options) { if (options.rank == 1) options.tag += "-elsewhere"; };
+  setting.change = [](SharedMemoryOptions& options) {
+    if (options.rank == 1) options.tag += "-elsewhere";
+  };
   const auto all = errors(2, [](Communicator&) {}, setting);
   EXPECT_THAT(all[0], HasSubstr("rank 1"));
   EXPECT_THAT(all[1], HasSubstr("rank 0"));
@@ -145,7 +153,9 @@ TEST_P(Failures, AMemberThatNeverComesIsNamed) {
 
 TEST_P(Failures, MembersWithOtherChunksAreRefusedOnBothSides) {
   Setting setting;
-  setting.change = [](SharedMemoryOptions& options) { if (options.rank == 1) options.chunk_bytes = 8192; };
+  setting.change = [](SharedMemoryOptions& options) {
+    if (options.rank == 1) options.chunk_bytes = 8192;
+  };
   for (const auto& error : errors(2, [](Communicator&) {}, setting)) EXPECT_THAT(error, AllOf(HasSubstr("4096 bytes"), HasSubstr("8192 bytes")));
 }
 
@@ -191,7 +201,8 @@ const std::vector<std::pair<std::string, std::function<void(Communicator&)>>> op
 };
 
 class Abort : public ::testing::TestWithParam<Kind> {};
-INSTANTIATE_TEST_SUITE_P(Every, Abort, ::testing::Values(Kind::threads, Kind::loopback, Kind::ucx), [](const auto& test) { return std::string(name_of(test.param)); });
+INSTANTIATE_TEST_SUITE_P(Every, Abort, ::testing::Values(Kind::threads, Kind::loopback, Kind::ucx),
+                         [](const auto& test) { return std::string(name_of(test.param)); });
 
 TEST_P(Abort, FreesEveryMemberWhateverItIsIn) {
   for (const auto& [name, operation] : operations) {
@@ -293,7 +304,13 @@ TEST(Death, AMemberKilledWhileItWaitsForTheOthersLeavesNothingAndItsTagCanBeUsed
   EXPECT_THAT(left_behind(tag), ::testing::IsEmpty());
   Setting setting;
   setting.tag = tag;
-  for (const auto& member : run(Kind::processes, 2, [](Communicator& group) { gather(group, 8); return std::vector<std::byte>(1); }, setting))
+  for (const auto& member : run(
+           Kind::processes, 2,
+           [](Communicator& group) {
+             gather(group, 8);
+             return std::vector<std::byte>(1);
+           },
+           setting))
     EXPECT_EQ(member.error, "");
 }
 

@@ -55,7 +55,8 @@ struct Station {
   void connect(std::uint32_t rank, const std::vector<std::string>& addresses) const {
     for (std::uint32_t peer = 0; peer < addresses.size(); ++peer) {
       if (peer == rank) continue;
-      if (const auto connected = transport->connect(Rank{peer}, Incarnation{0}, addresses[peer]); !connected) throw std::runtime_error(connected.error().message);
+      if (const auto connected = transport->connect(Rank{peer}, Incarnation{0}, addresses[peer]); !connected)
+        throw std::runtime_error(connected.error().message);
     }
   }
   [[nodiscard]] std::unique_ptr<Communicator> communicator(const SharedMemoryOptions& options, const Clock& clock) {
@@ -98,7 +99,8 @@ Member run_ucx_process(const SharedMemoryOptions& options, const Body& body) {
     SharedMemoryOptions meeting = options;
     meeting.tag += "-meeting";
     const auto host = make_shared_memory_communicator(meeting, *clock);
-    Station station(options.rank, [&](const TransportOptions& wanted, TransportHandlers handlers) { return make_ucx_transport(wanted, *clock, std::move(handlers)); });
+    Station station(options.rank,
+                    [&](const TransportOptions& wanted, TransportHandlers handlers) { return make_ucx_transport(wanted, *clock, std::move(handlers)); });
     constexpr std::size_t longest = 1024;
     std::string all(longest * options.size, '\0'), own = station.transport->address();
     all.replace(options.rank * longest, own.size(), own);
@@ -148,8 +150,10 @@ Child spawn(Kind kind, const SharedMemoryOptions& options, const Body& body) {
     const Member result = kind == Kind::processes ? run_member(options, body) : run_ucx_process(options, body);
     const char failed = result.error.empty() ? 0 : 1;
     write_all(ends[1], &failed, 1);
-    if (failed) write_all(ends[1], result.error.data(), result.error.size());
-    else write_all(ends[1], result.bytes.data(), result.bytes.size());
+    if (failed)
+      write_all(ends[1], result.error.data(), result.error.size());
+    else
+      write_all(ends[1], result.bytes.data(), result.bytes.size());
     _exit(0);
   }
   close(ends[1]);
@@ -164,8 +168,10 @@ Member collect(const Child& child) {
   waitpid(child.process, &status, 0);
   result.died = !WIFEXITED(status) || WEXITSTATUS(status) != 0 || all.empty();
   if (result.died) return result;
-  if (all[0] == std::byte{0}) result.bytes.assign(all.begin() + 1, all.end());
-  else result.error.assign(reinterpret_cast<const char*>(all.data()) + 1, all.size() - 1);
+  if (all[0] == std::byte{0})
+    result.bytes.assign(all.begin() + 1, all.end());
+  else
+    result.error.assign(reinterpret_cast<const char*>(all.data()) + 1, all.size() - 1);
   return result;
 }
 
@@ -214,8 +220,10 @@ std::vector<Member> run(Kind kind, std::uint32_t size, const Body& body, const S
     if (setting.change) setting.change(options);
     if (kind == Kind::loopback || kind == Kind::ucx)
       threads.emplace_back([&results, &body, &crossing, options, kind, rank] { results[rank] = run_over_transport(kind, options, body, *crossing); });
-    else if (kind == Kind::threads) threads.emplace_back([&results, &body, options, rank] { results[rank] = run_member(options, body); });
-    else children.push_back(spawn(kind, options, body));
+    else if (kind == Kind::threads)
+      threads.emplace_back([&results, &body, options, rank] { results[rank] = run_member(options, body); });
+    else
+      children.push_back(spawn(kind, options, body));
   }
   // All at once: a killed process that nobody waits for stays a zombie, and UCX takes it for alive.
   for (std::uint32_t rank = 0; rank < children.size(); ++rank) threads.emplace_back([&results, &children, rank] { results[rank] = collect(children[rank]); });

@@ -14,9 +14,7 @@ struct Case {
   Kind kind;
   std::uint32_t size;
 };
-std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  return std::to_string(info.param.size) + testing::name_of(info.param.kind);
-}
+std::string name_of(const ::testing::TestParamInfo<Case>& info) { return std::to_string(info.param.size) + testing::name_of(info.param.kind); }
 
 /// Elements: none, one, odd, about a chunk of 4096 bytes, and many chunks.
 const std::vector<std::size_t> counts{0, 1, 7, 1023, 1024, 1025, 30011};
@@ -228,11 +226,12 @@ TEST_P(Operations, CallsWithoutPiecesReturn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(HostMemory, Operations,
-                         ::testing::Values(Case{Kind::threads, 1}, Case{Kind::threads, 2}, Case{Kind::threads, 3}, Case{Kind::threads, 4}, Case{Kind::threads, 8},
-                                           Case{Kind::processes, 1}, Case{Kind::processes, 2}, Case{Kind::processes, 4}),
+                         ::testing::Values(Case{Kind::threads, 1}, Case{Kind::threads, 2}, Case{Kind::threads, 3}, Case{Kind::threads, 4},
+                                           Case{Kind::threads, 8}, Case{Kind::processes, 1}, Case{Kind::processes, 2}, Case{Kind::processes, 4}),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Transport, Operations,
-                         ::testing::Values(Case{Kind::loopback, 1}, Case{Kind::loopback, 2}, Case{Kind::loopback, 3}, Case{Kind::loopback, 5}, Case{Kind::ucx, 2}, Case{Kind::ucx, 4}),
+                         ::testing::Values(Case{Kind::loopback, 1}, Case{Kind::loopback, 2}, Case{Kind::loopback, 3}, Case{Kind::loopback, 5},
+                                           Case{Kind::ucx, 2}, Case{Kind::ucx, 4}),
                          name_of);
 
 TEST(Repeats, ThreadsAndProcessesAndTransportsAndOtherChunkSizesGiveTheSameBits) {
@@ -242,8 +241,9 @@ TEST(Repeats, ThreadsAndProcessesAndTransportsAndOtherChunkSizesGiveTheSameBits)
     Setting coarse;
     coarse.chunk_bytes = 1 << 16;
     coarse.chunks = 1;
-    for (const auto& other : {run(Kind::threads, size, train_a_little), run(Kind::processes, size, train_a_little), run(Kind::threads, size, train_a_little, coarse),
-                              run(Kind::loopback, size, train_a_little), run(Kind::ucx, size, train_a_little, coarse)}) {
+    for (const auto& other :
+         {run(Kind::threads, size, train_a_little), run(Kind::processes, size, train_a_little), run(Kind::threads, size, train_a_little, coarse),
+          run(Kind::loopback, size, train_a_little), run(Kind::ucx, size, train_a_little, coarse)}) {
       for (const auto& member : other) {
         EXPECT_EQ(member.error, "");
         EXPECT_TRUE(member.bytes == once[0].bytes) << size << " members";

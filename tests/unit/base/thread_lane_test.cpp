@@ -115,6 +115,22 @@ TEST_F(ThreadLane, AFailureThatAHaltProvokedStaysAFailure) {
   EXPECT_EQ(outcomes[0].kind, Outcome::Kind::failed);
 }
 
+TEST_F(ThreadLane, AFailureThatHaltsTheLaneEndsWhatIsBehindItAsHalted) {
+  bool ran = false;
+  LaneOperation reduce;
+  reduce.name = "reduce L1";
+  reduce.failure_halts_lane = true;
+  reduce.work = [](Stream&) { throw std::runtime_error("rank 1 was lost"); };
+  reduce.done = [this](const Outcome& outcome) { outcomes.push_back(outcome); };
+  lane->post(std::move(reduce));
+  post("reduce L0", [&](Stream&) { ran = true; });
+  ASSERT_TRUE(lane->drain(ample));
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(outcomes[0].kind, Outcome::Kind::failed);
+  EXPECT_EQ(outcomes[1].kind, Outcome::Kind::halted);
+  EXPECT_THAT(outcomes[1].cause, HasSubstr("rank 1 was lost"));
+}
+
 TEST_F(ThreadLane, TellsTheOutcomeBeforeTheLeasesGo) {
   std::vector<std::string> order;
   LaneOperation operation;

@@ -17,7 +17,14 @@ std::string error_of(std::string_view text) {
 TEST(FaultRule, IsReadFromItsText) {
   const auto rule = parse_fault_rule("site=collective rank=1 step=7 action=stall for=2s");
   ASSERT_TRUE(rule) << rule.error().message;
-  EXPECT_EQ(*rule, (FaultRule{.site = FaultSite::collective, .action = FaultAction::stall, .kind = {}, .rank = Rank{1}, .epoch = {}, .step = Step{7}, .micro = {}, .unit = {},
+  EXPECT_EQ(*rule, (FaultRule{.site = FaultSite::collective,
+                              .action = FaultAction::stall,
+                              .kind = {},
+                              .rank = Rank{1},
+                              .epoch = {},
+                              .step = Step{7},
+                              .micro = {},
+                              .unit = {},
                               .duration = std::chrono::seconds(2)}));
 }
 

@@ -32,13 +32,13 @@ const std::vector<Names> rows{
 };
 /// {who, whom} on one row.
 const std::vector<std::pair<std::string, std::string>> beside{
-    {"src/trace", "src/device"},      // a tracer observes lanes
-    {"messages", "src/device"},       // letters carry leases and outcomes
-    {"src/data", "src/model"},        // programs.hpp is what actors ask of a training job's parts
-    {"src/checkpoint", "src/model"},  // likewise
+    {"src/trace", "src/device"},           // a tracer observes lanes
+    {"messages", "src/device"},            // letters carry leases and outcomes
+    {"src/data", "src/model"},             // programs.hpp is what actors ask of a training job's parts
+    {"src/checkpoint", "src/model"},       // likewise
     {"src/collectives", "src/transport"},  // collectives between hosts travel as payloads
-    {"src/model", "src/optimizer"},   // a training model asks the schedule for its learning rate
-    {"src/simulation", "src/plan"},   // simulated ranks run compiled plans
+    {"src/model", "src/optimizer"},        // a training model asks the schedule for its learning rate
+    {"src/simulation", "src/plan"},        // simulated ranks run compiled plans
 };
 /// Libraries by the start of their headers' names, and the folders, or single files, that may include them.
 const std::map<std::string, Names> libraries{
@@ -86,13 +86,15 @@ std::string complaint(const Include& include) {
   const std::string place = include.file + ":" + std::to_string(include.line) + " includes " + include.target + ": ";
   for (const auto& [pattern, folders] : libraries) {
     if (!std::regex_search(include.target, std::regex("^(" + pattern + ")"))) continue;
-    if (std::none_of(folders.begin(), folders.end(), [&](const auto& folder) { return is_inside(include.file, folder); })) return place + "that library is not used here";
+    if (std::none_of(folders.begin(), folders.end(), [&](const auto& folder) { return is_inside(include.file, folder); }))
+      return place + "that library is not used here";
   }
   if (!include.quoted) return {};
   std::size_t from_row = 0, to_row = 0;
   const std::string from = layer_of(include.file, from_row), to = layer_of(include.target, to_row);
   if (from.empty()) return {};  // tests and benchmarks may include everything
-  if (to.empty()) return include.target.starts_with("tests/") || include.target.starts_with("benchmarks/") ? place + "product code knows no test" : std::string();
+  if (to.empty())
+    return include.target.starts_with("tests/") || include.target.starts_with("benchmarks/") ? place + "product code knows no test" : std::string();
   if (from == to || to_row < from_row) return {};
   if (to_row > from_row) return place + to + " stands above " + from;
   const bool allowed = std::find(beside.begin(), beside.end(), std::pair(from, to)) != beside.end();

@@ -13,16 +13,22 @@ namespace troupe {
 namespace {
 
 using nlohmann::json;
-using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::broken_rules;
 using testing::events_of;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::TemporaryFolder;
 
 /// A tracer of one rank with one operation at `start`.
 std::filesystem::path file_of(const std::filesystem::path& folder, std::uint32_t rank, std::int64_t start) {
   RingTracer tracer({.ranks = {Rank{rank}}});
-  tracer.span({.rank = Rank{rank}, .track = "compute", .name = "forward L0", .where = {EpochId{1}, Step{1}, {}, {}}, .issued = Nanos{start - 5}, .started = Nanos{start}, .ended = Nanos{start + 10}});
+  tracer.span({.rank = Rank{rank},
+               .track = "compute",
+               .name = "forward L0",
+               .where = {EpochId{1}, Step{1}, {}, {}},
+               .issued = Nanos{start - 5},
+               .started = Nanos{start},
+               .ended = Nanos{start + 10}});
   tracer.letter_sent(Rank{rank}, "compute", "MicroBatchDone", tracer.next_flow(), {}, Nanos{start + 2});
   const auto file = folder / ("rank-" + std::to_string(rank) + ".json");
   EXPECT_TRUE(tracer.write(file).ok());

@@ -19,7 +19,8 @@ TEST(TraceOverlap, OfNothingIsZero) {
 }
 
 TEST(TraceOverlap, SharesTheTimeOfGathersUnderForwards) {
-  const std::vector spans{span("comm", "gather L0", 0, 10), span("compute", "forward L0", 10, 30), span("comm", "gather L1", 10, 20), span("comm", "gather L2", 25, 35)};
+  const std::vector spans{span("comm", "gather L0", 0, 10), span("compute", "forward L0", 10, 30), span("comm", "gather L1", 10, 20),
+                          span("comm", "gather L2", 25, 35)};
   const TraceOverlap overlap = trace_overlap(spans);
   EXPECT_DOUBLE_EQ(overlap.gathers_under_forwards, 15.0 / 30.0);
   EXPECT_DOUBLE_EQ(overlap.gather_count_under_forwards, 2.0 / 3.0);
@@ -38,7 +39,8 @@ TEST(TraceOverlap, SharesTheTimeOfReducesUnderBackwards) {
 }
 
 TEST(TraceOverlap, SharesTheTimeThatComputeIsBusyOverAllRanks) {
-  const std::vector spans{span("compute", "forward L0", 0, 10), span("compute", "backward L0", 20, 40), span("compute", "forward L0", 100, 140, 1), span("compute", "loss", 140, 160, 1)};
+  const std::vector spans{span("compute", "forward L0", 0, 10), span("compute", "backward L0", 20, 40), span("compute", "forward L0", 100, 140, 1),
+                          span("compute", "loss", 140, 160, 1)};
   EXPECT_DOUBLE_EQ(trace_overlap(spans).compute_busy, 90.0 / 100.0);
 }
 

@@ -14,10 +14,10 @@ namespace troupe {
 namespace {
 
 using nlohmann::json;
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using testing::broken_rules;
+using ::testing::ElementsAre;
 using testing::events_of;
+using ::testing::IsEmpty;
 
 const Where where{EpochId{1}, Step{7}, Micro{0}, Unit{3}};
 
@@ -99,7 +99,8 @@ TEST(RingTracer, DrawsLettersAsArrowsThatStartAndEndInSpans) {
   for (const auto& arrow : {starts[0], ends[0]}) {
     bool inside = false;
     for (const auto& one : events_of(trace, "X"))
-      inside = inside || (one["pid"] == arrow["pid"] && one["tid"] == arrow["tid"] && one["ts"] <= arrow["ts"] && arrow["ts"] <= one["ts"].get<double>() + one["dur"].get<double>());
+      inside = inside || (one["pid"] == arrow["pid"] && one["tid"] == arrow["tid"] && one["ts"] <= arrow["ts"] &&
+                          arrow["ts"] <= one["ts"].get<double>() + one["dur"].get<double>());
     EXPECT_TRUE(inside) << arrow.dump();
   }
 }
@@ -185,9 +186,7 @@ TEST(RingTracer, KeepsTimesSmallAndExactAfterALongUptime) {
   EXPECT_DOUBLE_EQ(events_of(trace, "X").at(1)["dur"], 0.001);
 }
 
-TEST(RingTracer, AnEmptyTraceIsStillATrace) {
-  EXPECT_THAT(broken_rules(written(RingTracer({}))), IsEmpty());
-}
+TEST(RingTracer, AnEmptyTraceIsStillATrace) { EXPECT_THAT(broken_rules(written(RingTracer({}))), IsEmpty()); }
 
 TEST(RingTracer, SaysWhereItCouldNotWrite) {
   const auto result = RingTracer({}).write("/nonexistent folder/trace.json");

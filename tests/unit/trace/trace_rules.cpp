@@ -41,7 +41,8 @@ void check_nesting(std::map<Row, std::vector<Interval>>& rows, std::vector<std::
     std::vector<std::int64_t> open;
     for (const auto& span : spans) {
       while (!open.empty() && open.back() <= span.start) open.pop_back();
-      if (!open.empty() && span.end > open.back()) broken.push_back("spans of row " + std::to_string(row.first) + "/" + std::to_string(row.second) + " overlap at " + std::to_string(span.start));
+      if (!open.empty() && span.end > open.back())
+        broken.push_back("spans of row " + std::to_string(row.first) + "/" + std::to_string(row.second) + " overlap at " + std::to_string(span.start));
       open.push_back(span.end);
     }
   }
@@ -60,8 +61,10 @@ std::vector<std::string> broken_rules(const json& trace) {
     if (!broken.empty()) return broken;
     const Row row{event["pid"], event["tid"]};
     const std::string phase = event["ph"], name = event["name"];
-    if (phase == "M" && name == "thread_name") named_rows.insert(row);
-    else if (phase == "M" && name == "process_name" && !named_processes.insert(row.first).second) broken.push_back("process named twice");
+    if (phase == "M" && name == "thread_name")
+      named_rows.insert(row);
+    else if (phase == "M" && name == "process_name" && !named_processes.insert(row.first).second)
+      broken.push_back("process named twice");
     if (phase != "M") used_rows.insert(row);
     if (phase == "X") spans[row].push_back({nanos(event["ts"]), nanos(event["ts"]) + nanos(event["dur"])});
     if (phase == "b") ++async[{event["id"], name}];
