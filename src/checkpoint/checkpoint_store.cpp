@@ -91,7 +91,19 @@ Result<void> CheckpointStore::seal(const RunPosition& position, const std::vecto
   }
   if (auto synced = storage_.sync_folder(folder_); !synced) return synced;
   if (auto synced = storage_.sync_folder(folder_.parent_path()); !synced) return synced;  // the first save made folder_
-  return replaced ? storage_.remove(aside) : Result<void>{};
+  // From here on it is sealed; what cannot be removed now goes at the next start.
+  if (replaced) (void)storage_.remove(aside);
+  remove_older_leftovers(position.step);
+  return {};
+}
+
+void CheckpointStore::remove_older_leftovers(Step sealed) {
+  const auto entries = storage_.list(folder_);
+  if (!entries) return;
+  for (const auto& entry : *entries) {
+    const auto step = step_of(entry.name, ".tmp");
+    if (step && entry.folder && *step < sealed) (void)storage_.remove(folder_ / entry.name);
+  }
 }
 
 Result<void> CheckpointStore::give_up(Step step, EpochId epoch) { return storage_.remove(writing_folder(step, epoch)); }

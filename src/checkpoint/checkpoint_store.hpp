@@ -31,7 +31,7 @@ class CheckpointStore {
   [[nodiscard]] std::filesystem::path sealed_folder(Step step) const;
 
   /// Writes the manifest of the parts that lie in writing_folder(position.step, position.epoch) and renames it into place. One of the
-  /// same step is replaced. On an error nothing is sealed; call give_up.
+  /// same step is replaced, and what failed saves of earlier steps left is removed. On an error nothing is sealed; call give_up.
   [[nodiscard]] Result<void> seal(const RunPosition& position, const std::vector<SavedShard>& shards);
   /// Removes what was written of a checkpoint that will not be sealed.
   [[nodiscard]] Result<void> give_up(Step step, EpochId epoch);
@@ -52,6 +52,8 @@ class CheckpointStore {
 
  private:
   [[nodiscard]] Result<FoundCheckpoint> check(Step step, bool hashes) const;
+  /// Ranks save in order, so nobody writes to an earlier step once a later one is sealed.
+  void remove_older_leftovers(Step sealed);
   std::filesystem::path folder_;
   Storage& storage_;
 };

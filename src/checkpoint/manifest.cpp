@@ -68,6 +68,7 @@ Manifest parsed_manifest(const json& value) {
   p.data_row = value.at("data_row").get<std::uint64_t>();
   p.tokens = value.at("tokens").get<std::uint64_t>();
   p.model_only = value.at("model_only").get<bool>();
+  p.config = value.value("config", "");
   for (const auto& file : value.at("files"))
     manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::uint64_t>(), unhex(file.at("xxh3"))});
   for (const auto& [name, tensor] : value.at("tensors").items()) manifest.tensors[name] = tensor_of(tensor, manifest.files.size());
@@ -123,7 +124,7 @@ std::string Manifest::to_json() const {
   json value{{"format", "troupe checkpoint"},   {"version", version},        {"step", position.step.value()},
              {"epoch", position.epoch.value()}, {"world", position.world},   {"config_hash", hex(position.config_hash)},
              {"data_row", position.data_row},   {"tokens", position.tokens}, {"model_only", position.model_only},
-             {"files", json::array()},          {"tensors", json::object()}};
+             {"config", position.config},       {"files", json::array()},    {"tensors", json::object()}};
   for (const auto& file : files) value["files"].push_back({{"name", file.file}, {"bytes", file.bytes}, {"xxh3", hex(file.hash)}});
   for (const auto& [name, tensor] : tensors) value["tensors"][name] = tensor_json(tensor);
   value["check"] = checksum(value);

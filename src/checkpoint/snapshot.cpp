@@ -88,10 +88,10 @@ class StateSnapshot final : public SnapshotProgram {
 
   SavedShard save(Step step, std::span<const std::byte> snapshot, const std::filesystem::path& folder) override {
     check_finite(step, snapshot);
-    const auto require = [&](const Result<void>& done) {
-      if (!done) throw std::runtime_error(done.error().message + free_space(folder));
+    const auto require = [](const Result<void>& done) {
+      if (!done) throw std::runtime_error(done.error().message);
     };
-    require(storage_.make_folders(folder));
+    if (auto made = storage_.make_folders(folder); !made) throw std::runtime_error(made.error().message + free_space(folder));
     const std::string name = file_name(options_.rank, options_.world);
     auto writer = storage_.create(folder / name);
     if (!writer) throw std::runtime_error(writer.error().message + free_space(folder));
@@ -102,10 +102,13 @@ class StateSnapshot final : public SnapshotProgram {
       for (std::size_t i = 0; i < state_.size(); ++i) {
         if (stored(state_[i], step)) file.write(snapshot.subspan(offsets_[i], valid_bytes(state_[i])));
       }
+      require((*writer)->sync());
     } catch (const std::runtime_error& error) {
-      throw std::runtime_error(error.what() + free_space(folder));
+      const std::string problem = error.what() + free_space(folder);
+      writer->reset();
+      (void)storage_.remove(folder / name);  // half a file only takes the space that the next save needs
+      throw std::runtime_error(problem);
     }
-    require((*writer)->sync());
     return {name, file.written(), file.hash()};
   }
 

@@ -145,6 +145,22 @@ std::uint64_t JobConfig::hash() const {
   return XXH3_64bits(text.data(), text.size());
 }
 
+std::vector<std::string> JobConfig::changes_since(const std::string& earlier_toml) const {
+  auto earlier = parse(earlier_toml, "checkpoint");
+  if (earlier_toml.empty() || !earlier) return {};
+  JobConfig copy = *this;
+  Schema before, now;
+  earlier->describe_to(before);
+  copy.describe_to(now);
+  const auto shown = [](const Key& key) { return key.toml().empty() ? std::string("none") : key.toml(); };
+  std::vector<std::string> changes;
+  for (std::size_t i = 0; i < now.keys().size(); ++i) {
+    const Key &old_key = before.keys()[i], &key = now.keys()[i];
+    if (key.hashed() && key.toml() != old_key.toml()) changes.push_back(key.name + ": " + shown(old_key) + " before, " + shown(key) + " now");
+  }
+  return changes;
+}
+
 Result<MeshDegrees> JobConfig::mesh(std::int64_t world) const {
   const auto& p = parallelism;
   const std::int64_t others = p.context_parallel_degree * p.tensor_parallel_degree * p.pipeline_parallel_degree;

@@ -68,6 +68,9 @@ struct JobConfig {
   [[nodiscard]] std::string table() const;
   /// XXH3-64 of the values in which all ranks must agree: all but folders and what only reports.
   [[nodiscard]] std::uint64_t hash() const;
+  /// "optimizer.lr: 8e-04 before, 4e-04 now" for each key in which this differs from an earlier `to_toml`; what a resumed run prints,
+  /// since the configuration wins over the checkpoint. Keys that may differ between ranks are left out; text that is not ours gives nothing.
+  [[nodiscard]] std::vector<std::string> changes_since(const std::string& earlier_toml) const;
   /// The mesh for `world` ranks, or why there is none: all factors and their product.
   [[nodiscard]] Result<MeshDegrees> mesh(std::int64_t world) const;
   /// Micro-batches of one rank in one step for this many data-parallel ranks, or why the batch does not divide.

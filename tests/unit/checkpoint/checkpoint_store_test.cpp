@@ -5,9 +5,8 @@
 
 #include <limits>
 
-#include "tests/support/memory_storage.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "tests/unit/checkpoint/training_state.hpp"
+#include "tests/unit/checkpoint/checkpoint_world.hpp"
 
 namespace troupe {
 namespace {
@@ -19,63 +18,9 @@ using testing::Killed;
 using testing::MemoryStorage;
 using testing::World;
 
-const std::filesystem::path folder = "/run/checkpoint";
-
-std::vector<std::string> names_in(MemoryStorage& storage) {
-  std::vector<std::string> names;
-  const auto entries = storage.list(folder);
-  for (const auto& entry : *entries) names.push_back(entry.name);
-  return names;
-}
-
-/// Step of the newest good checkpoint, loaded and compared into a world of this many ranks; 0: none. Fails the test when it differs.
-std::uint64_t loaded_step(MemoryStorage& storage, std::uint32_t ranks) {
-  World world(ranks, storage, folder);
-  std::vector<std::string> warnings;
-  const auto found = world.store.find(-1, true, warnings);
-  EXPECT_TRUE(found) << found.error().message;
-  if (!found || !*found) return 0;
-  const auto loaded = world.load(**found);
-  EXPECT_TRUE(loaded) << loaded.error().message;
-  const auto step = (*found)->manifest.position.step.value();
-  EXPECT_TRUE(world.equals_step(step)) << "step " << step;
-  return step;
-}
-
-// B089: first dimensions 6, 1, 3 and 7, parameters and both moments
-TEST(CheckpointStore, AnyNumberOfRanksLoadsWhatAnyOtherSaved) {
-  for (std::uint32_t from = 1; from <= 5; ++from) {
-    MemoryStorage storage;
-    World(from, storage, folder).save(10);
-    for (std::uint32_t to = 1; to <= 5; ++to) EXPECT_EQ(loaded_step(storage, to), 10U) << from << " ranks to " << to;
-  }
-}
-
-TEST(CheckpointStore, ThePositionOfTheRunComesBack) {
-  MemoryStorage storage;
-  World world(2, storage, folder);
-  world.save(10, false, 3);
-  const auto found = world.store.open(Step{10});
-  ASSERT_TRUE(found) << found.error().message;
-  const auto& position = found->manifest.position;
-  EXPECT_EQ(position.step, Step{10});
-  EXPECT_EQ(position.epoch, EpochId{3});
-  EXPECT_EQ(position.world, 2U);
-  EXPECT_EQ(position.config_hash, 0xfedcba9876543210U);
-  EXPECT_EQ(position.data_row, 80U);
-  EXPECT_EQ(position.tokens, 10000U);
-}
-
-TEST(CheckpointStore, ARankReadsOnlyTheBytesOfItsRows) {
-  MemoryStorage storage;
-  World world(1, storage, folder, {4096});
-  world.save(10);
-  const auto found = world.store.open(Step{10});
-  World half(2, storage, folder, {4096});
-  storage.bytes_read = 0;
-  ASSERT_TRUE(restore_state(found->manifest, found->folder, storage, half.states[1].tensors));
-  EXPECT_EQ(storage.bytes_read, 3U * 2048 * 5 * 4 + 8) << "half of a weight and its two moments, and the step count";
-}
+using testing::folder;
+using testing::loaded_step;
+using testing::names_in;
 
 // B084: whatever the moment of death, the newest sealed checkpoint loads and holds exactly its step.
 TEST(CheckpointStore, KilledAtAnyOperationASealedCheckpointLoads) {
@@ -188,6 +133,20 @@ TEST(CheckpointStore, AFullDiskIsToldWithPathAndSpaceAndTheOlderStays) {
   EXPECT_EQ(loaded_step(storage, 2), 30U);
 }
 
+TEST(CheckpointStore, WhatFailedSavesLeaveGoesWithTheNextSealedOne) {
+  MemoryStorage storage;
+  World world(2, storage, folder);
+  storage.set_capacity(3500);  // one shard fits, the second does not
+  EXPECT_THROW(world.save(10), std::runtime_error);
+  const auto left = storage.list(folder / "step-10.tmp-1");
+  ASSERT_TRUE(left);
+  EXPECT_EQ(left->size(), 1U) << "the rank that failed removed its own file";
+  storage.set_capacity(1U << 20U);
+  storage.put(folder / "step-30.tmp-1" / "x", "a later save that runs");
+  world.save(20);
+  EXPECT_THAT(names_in(storage), ElementsAre("step-20", "step-30.tmp-1"));
+}
+
 // B085
 TEST(CheckpointStore, DamagedFoldersArePassedOverWithAWarning) {
   const auto with_30 = [](const std::function<void(MemoryStorage&)>& damage) {
@@ -258,10 +217,12 @@ TEST(CheckpointStore, RetentionCountsNumbersAndLeavesStrangersAlone) {
   for (const std::uint64_t step : {9U, 10U, 100U}) world.save(step);
   for (const char* stranger : {"notes/a", "step-abc/a", "step-12", "step-007/a", "step-50/a"}) storage.put(folder / stranger, "mine");
   storage.put(folder / "step-11.tmp" / "half", "");
+  storage.put(folder / "step-110.tmp-1" / "half", "");
   world.save(101);
   ASSERT_TRUE(world.store.purge(2));
-  EXPECT_THAT(names_in(storage), ::testing::UnorderedElementsAre("step-100", "step-101", "notes", "step-abc", "step-12", "step-007", "step-50", "step-11.tmp"));
-  EXPECT_THAT(*world.store.clean(), ElementsAre("step-11.tmp"));
+  EXPECT_THAT(names_in(storage),
+              ::testing::UnorderedElementsAre("step-100", "step-101", "notes", "step-abc", "step-12", "step-007", "step-50", "step-110.tmp-1"));
+  EXPECT_THAT(*world.store.clean(), ElementsAre("step-110.tmp-1"));
   ASSERT_TRUE(world.store.purge(0));
   EXPECT_THAT(*world.store.steps(), ElementsAre(Step{100}, Step{101}));
 }
@@ -309,35 +270,6 @@ TEST(CheckpointStore, WhatChangesAfterTheCopyIsNotInTheFile) {
   const auto shard = program->save(Step{10}, slot, world.store.writing_folder(Step{10}, EpochId{1}));
   ASSERT_TRUE(world.store.seal({Step{10}, EpochId{1}, 1, 0, 0, 0, false}, {shard}));
   EXPECT_EQ(loaded_step(storage, 1), 10U);
-}
-
-TEST(CheckpointStore, WeightsAloneAreNoPointToGoOnFrom) {
-  MemoryStorage storage;
-  World world(2, storage, folder);
-  world.save(10, true);
-  const auto found = world.store.open(Step{10});
-  ASSERT_TRUE(found);
-  EXPECT_THAT(world.load(*found).error().message, HasSubstr("holds weights only (checkpoint.last_save_model_only)"));
-  World fresh(3, storage, folder);
-  ASSERT_TRUE(fresh.load(*found, {.model_only = true, .copy_in = {}}));
-  world.fill(10);
-  EXPECT_EQ(std::memcmp(fresh.states[0].tensors[0].view.data, world.states[0].tensors[0].view.data, 2 * 5 * 4), 0);
-  EXPECT_EQ(fresh.states[0].tensors[1].view.as<float>()[0], 0.0F) << "moments stay as they were";
-}
-
-TEST(CheckpointStore, AModelOfAnotherShapeIsNamedByTensor) {
-  MemoryStorage storage;
-  World(2, storage, folder).save(10);
-  const auto load_into = [&](const std::vector<std::int64_t>& dimensions) {
-    World other(1, storage, folder, dimensions);
-    const auto loaded = other.load(*other.store.open(Step{10}));
-    return loaded ? "loaded" : loaded.error().message;
-  };
-  EXPECT_THAT(load_into({6, 1, 3}), HasSubstr("/run/checkpoint/step-10: holds tensor 'optimizer.exp_avg.w7', which this model does not have"));
-  EXPECT_THAT(load_into({6, 1, 3, 7, 8}), HasSubstr("tensor 'w8' is not in the checkpoint"));
-  World other(1, storage, folder);
-  other.states[0].tensors[0].global_shape = {12, 5};
-  EXPECT_THAT(other.load(*other.store.open(Step{10})).error().message, HasSubstr("tensor 'w6': expected F32 [12, 5], found F32 [6, 5]"));
 }
 
 TEST(CheckpointStore, ShardsThatDoNotMakeTheWholeAreNotSealed) {

@@ -194,6 +194,16 @@ TEST(JobConfig, AGlobalBatchThatDoesNotDivideIsRefused) {
   EXPECT_EQ(*accepted("").micro_batches(4), 1);
 }
 
+// B082: the configuration wins over the checkpoint, and a resumed run says what changed
+TEST(JobConfig, AResumedRunCanNameWhatChanged) {
+  const std::string before = accepted("", {"--training.steps=10", "--job.dump_folder=a"}).to_toml();
+  const JobConfig now = accepted("", {"--training.steps=20", "--optimizer.lr=4e-4", "--lr_scheduler.total_steps=20", "--job.dump_folder=b"});
+  EXPECT_THAT(now.changes_since(before),
+              ElementsAre("optimizer.lr: 8e-04 before, 4e-04 now", "lr_scheduler.total_steps: none before, 20 now", "training.steps: 10 before, 20 now"));
+  EXPECT_THAT(now.changes_since(now.to_toml()), ElementsAre());
+  EXPECT_THAT(now.changes_since("not ours"), ElementsAre());
+}
+
 // B092
 TEST(JobConfig, KeepingOneCheckpointIsRefused) {
   EXPECT_THAT(refusal("[checkpoint]\nkeep_latest_k = 1\n"), HasSubstr("use 0 (keep all) or at least 2"));
