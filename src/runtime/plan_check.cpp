@@ -106,26 +106,30 @@ class RankRun {
 
   [[nodiscard]] bool satisfied(std::size_t input, LaneKind lane) const { return completed_[input] || (issued_[input] && operation(input).lane == lane); }
 
-  /// The input that is not there, in words; empty if all are.
-  [[nodiscard]] std::string missing_input(std::size_t i) const {
-    const std::size_t step_start = i / plan_.operations.size() * plan_.operations.size();
+  struct MissingInput {
+    OperationIndex input;
+    bool of_step_before = false;
+  };
+  [[nodiscard]] std::optional<MissingInput> missing_input(std::size_t i) const {
+    const std::size_t position = i % plan_.operations.size(), step_start = i - position;
     for (const OperationIndex input : operation(i).after) {
-      if (!satisfied(step_start + input.value(), operation(i).lane)) return describe_as_input(plan_[input].fact);
+      if (!satisfied(step_start + input.value(), operation(i).lane)) return MissingInput{input, false};
     }
-    if (step_start == 0) return {};
-    for (const OperationIndex input : previous_[i % plan_.operations.size()]) {
-      if (!satisfied(step_start - plan_.operations.size() + input.value(), operation(i).lane))
-        return describe_as_input(plan_[input].fact) + " of the step before";
+    if (step_start == 0) return std::nullopt;
+    for (const OperationIndex input : previous_[position]) {
+      if (!satisfied(step_start - plan_.operations.size() + input.value(), operation(i).lane)) return MissingInput{input, true};
     }
-    return {};
+    return std::nullopt;
   }
-  [[nodiscard]] bool blocked(std::size_t i) const { return waits_for_slot(i) || !missing_input(i).empty(); }
+  [[nodiscard]] bool blocked(std::size_t i) const { return waits_for_slot(i) || missing_input(i); }
   [[nodiscard]] bool waits_for_slot(std::size_t i) const { return operation(i).takes && free_[static_cast<std::size_t>(*operation(i).takes)] == 0; }
 
   [[nodiscard]] std::string name_in_step(std::size_t i) const { return operation(i).name() + " of step " + std::to_string(i / plan_.operations.size() + 1); }
   [[nodiscard]] Stuck describe_blocked(std::size_t i) const {
-    const std::string input = missing_input(i);
-    if (!input.empty()) return {name_in_step(i) + " waits for " + input, std::nullopt};
+    if (const auto missing = missing_input(i)) {
+      return {name_in_step(i) + " waits for " + describe_as_input(plan_[missing->input].fact) + (missing->of_step_before ? " of the step before" : ""),
+              std::nullopt};
+    }
     return {name_in_step(i) + " waits for a free slot of " + name_of(*operation(i).takes), operation(i).takes};
   }
 
