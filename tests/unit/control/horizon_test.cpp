@@ -1,0 +1,68 @@
+#include "actors/horizon.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+StepPolicy policy(std::uint64_t last) {
+  StepPolicy policy;
+  policy.last_step = Step{last};
+  policy.learning_rate = [](Step step) { return 0.5 * static_cast<double>(step.value()); };
+  policy.snapshot_due = [last](Step step) { return step.value() % 4 == 0 || step.value() == last; };
+  return policy;
+}
+
+std::vector<std::uint64_t> steps_of(const std::vector<StepGrant>& grants) {
+  std::vector<std::uint64_t> steps;
+  for (const StepGrant& grant : grants) steps.push_back(grant.step.value());
+  return steps;
+}
+
+TEST(Horizon, GrantsEachStepOnceWithItsRateKindAndEnd) {
+  HorizonBook book(policy(5), Step{0});
+  auto grants = book.advance(Step{0});
+  EXPECT_EQ(steps_of(grants), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_DOUBLE_EQ(grants[1].learning_rate, 1.0);
+  EXPECT_EQ(grants[1].kind, StepKind::train);
+  EXPECT_TRUE(book.advance(Step{0}).empty());
+  grants = book.advance(Step{2});
+  EXPECT_EQ(steps_of(grants), (std::vector<std::uint64_t>{3, 4}));
+  EXPECT_EQ(grants[1].kind, StepKind::train_and_snapshot);
+  EXPECT_FALSE(grants[1].last);
+  grants = book.advance(Step{4});
+  EXPECT_EQ(steps_of(grants), (std::vector<std::uint64_t>{5}));
+  EXPECT_TRUE(grants[0].last);
+  EXPECT_TRUE(book.advance(Step{5}).empty());
+}
+
+TEST(Horizon, StopTakesEffectAtTheFirstStepNotYetGranted) {
+  HorizonBook book(policy(100), Step{0});
+  (void)book.advance(Step{0});
+  EXPECT_EQ(book.stop(), Step{3});
+  EXPECT_EQ(book.stop(), Step{3}) << "asked twice";
+  const auto grants = book.advance(Step{1});
+  ASSERT_EQ(steps_of(grants), (std::vector<std::uint64_t>{3}));
+  EXPECT_TRUE(grants[0].last);
+  EXPECT_EQ(grants[0].kind, StepKind::train_and_snapshot);
+}
+
+TEST(Horizon, StopWithoutCheckpointsSavesNothing) {
+  auto without = policy(100);
+  without.save_at_stop = false;
+  without.snapshot_due = [](Step) { return false; };
+  HorizonBook book(without, Step{0});
+  (void)book.advance(Step{0});
+  (void)book.stop();
+  EXPECT_EQ(book.advance(Step{2}).front().kind, StepKind::train);
+}
+
+TEST(Horizon, StopOnceTheLastStepIsGrantedChangesNothing) {
+  HorizonBook book(policy(2), Step{0});
+  EXPECT_EQ(steps_of(book.advance(Step{0})), (std::vector<std::uint64_t>{1, 2}));
+  EXPECT_EQ(book.stop(), Step{2});
+  EXPECT_TRUE(book.advance(Step{2}).empty());
+}
+
+}  // namespace
+}  // namespace troupe

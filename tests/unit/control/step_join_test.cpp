@@ -1,0 +1,59 @@
+#include "actors/step_join.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace troupe {
+namespace {
+
+RankReport report(double loss, std::uint64_t digest) {
+  RankReport report;
+  report.outcome = VerdictOutcome::commit;
+  report.loss = loss;
+  report.tokens = 64;
+  report.local_tokens = 32;
+  report.digest = digest;
+  report.duration = Nanos{10 + static_cast<Nanos::rep>(digest)};
+  return report;
+}
+
+TEST(StepJoin, GivesOneRecordWhenTheLastRankHasReported) {
+  StepJoin join(2, Step{0}, 100);
+  EXPECT_TRUE(std::holds_alternative<std::monostate>(join.add(EpochId{1}, Step{1}, Rank{1}, report(3.0, 5))));
+  const auto joined = join.add(EpochId{1}, Step{1}, Rank{0}, report(3.0, 4));
+  const auto& record = std::get<StepRecord>(joined);
+  EXPECT_EQ(record.step, Step{1});
+  EXPECT_EQ(record.total_tokens, 164U);
+  EXPECT_EQ(record.common.local_tokens, 64U);
+  EXPECT_EQ(record.common.duration, Nanos{15});
+  EXPECT_EQ(record.common.digest, join_digests({4, 5})) << "in rank order, whatever the order of arrival";
+  EXPECT_EQ(join.last_joined(), Step{1});
+}
+
+TEST(StepJoin, NamesRanksWhoseVerdictsDiffer) {
+  StepJoin join(2, Step{0}, 0);
+  (void)join.add(EpochId{1}, Step{1}, Rank{0}, report(3.0, 1));
+  const auto joined = join.add(EpochId{1}, Step{1}, Rank{1}, report(3.0000000000000004, 1));
+  const auto* mismatch = std::get_if<StepJoin::Mismatch>(&joined);
+  ASSERT_NE(mismatch, nullptr);
+  EXPECT_NE(mismatch->problem.find("rank 0 and rank 1 report loss"), std::string::npos) << mismatch->problem;
+}
+
+TEST(StepJoin, TakesEqualNotANumbersForEqual) {
+  StepJoin join(2, Step{0}, 0);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  (void)join.add(EpochId{1}, Step{1}, Rank{0}, report(nan, 1));
+  EXPECT_TRUE(std::holds_alternative<StepRecord>(join.add(EpochId{1}, Step{1}, Rank{1}, report(nan, 1))));
+}
+
+TEST(StepJoin, RefusesAStepThatIsReportedTwice) {
+  StepJoin join(2, Step{0}, 0);
+  (void)join.add(EpochId{1}, Step{1}, Rank{0}, report(1, 1));
+  EXPECT_TRUE(std::holds_alternative<StepJoin::Mismatch>(join.add(EpochId{1}, Step{1}, Rank{0}, report(1, 1))));
+  StepJoin past(1, Step{4}, 0);
+  EXPECT_TRUE(std::holds_alternative<StepJoin::Mismatch>(past.add(EpochId{1}, Step{4}, Rank{0}, report(1, 1))));
+}
+
+}  // namespace
+}  // namespace troupe
