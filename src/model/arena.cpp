@@ -33,9 +33,10 @@ ArenaPlacement place_in_arena(std::span<const Lifetime> lifetimes) {
   placement.offsets.resize(lifetimes.size());
   std::vector<std::size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     const auto length = [&](std::size_t i) { return lifetimes[i].last - lifetimes[i].first; };
-    return length(a) != length(b) ? length(a) > length(b) : lifetimes[a].bytes > lifetimes[b].bytes;
+    if (length(a) != length(b)) return length(a) > length(b);
+    return lifetimes[a].bytes != lifetimes[b].bytes ? lifetimes[a].bytes > lifetimes[b].bytes : a < b;
   });
   std::vector<std::size_t> placed;  // by offset
   for (const std::size_t i : order) {

@@ -23,7 +23,7 @@ class Inference {
         layout_(model.estimate().layout),
         plan_(plan_tapes(model.description(), layout_, {1, static_cast<std::int64_t>(length), model.options().compute}, {.inference = true})),
         arena_(device.allocate(plan_.arena_bytes, Placement::device)),
-        batch_(device.allocate(2 * length * sizeof(std::int32_t), Placement::device)) {
+        batch_(device.allocate(std::size_t{2} * length * sizeof(std::int32_t), Placement::device)) {
     const DType type = plan_.sizes.compute == DType::f64 ? DType::f64 : DType::f32;
     const Shape shape{plan_.sizes.seq_len, model.description().head_dim / 2, 2};
     rotary_ = device.allocate(static_cast<std::size_t>(shape.elements()) * size_of(type), Placement::device);
@@ -66,6 +66,7 @@ std::int32_t draw(const std::vector<double>& logits, double temperature, double 
   if (temperature <= 0) return static_cast<std::int32_t>(best - logits.begin());
   double total = 0;
   std::vector<double> up_to;
+  up_to.reserve(logits.size());
   for (const double logit : logits) up_to.push_back(total += std::exp((logit - *best) / temperature));
   const auto chosen = std::upper_bound(up_to.begin(), up_to.end(), uniform * total);
   return static_cast<std::int32_t>(std::min(chosen - up_to.begin(), static_cast<std::ptrdiff_t>(logits.size()) - 1));

@@ -69,7 +69,7 @@ ValueIndex TapeBuilder::embedding(std::string name, int parameter, std::int64_t 
   return y;
 }
 
-ValueIndex TapeBuilder::rms_norm(std::string name, ValueIndex x, int parameter, double eps) {
+ValueIndex TapeBuilder::rms_norm(const std::string& name, ValueIndex x, int parameter, double eps) {
   const ValueIndex y = value(name, tape_.values[x].width);
   const ValueIndex rstd = value(name + ".rstd", 1, true);
   tape_.steps.push_back({.type = OperationType::rms_norm, .in = {x}, .out = {y, rstd}, .parameter = parameter, .eps = eps});
@@ -88,7 +88,7 @@ ValueIndex TapeBuilder::rotary(std::string name, ValueIndex x, std::int64_t head
   return y;
 }
 
-ValueIndex TapeBuilder::attention(std::string name, ValueIndex q, ValueIndex k, ValueIndex v, std::int64_t heads, std::int64_t kv_heads,
+ValueIndex TapeBuilder::attention(const std::string& name, ValueIndex q, ValueIndex k, ValueIndex v, std::int64_t heads, std::int64_t kv_heads,
                                   std::int64_t head_dim) {
   const ValueIndex y = value(name, heads * head_dim);
   const ValueIndex lse = value(name + ".lse", heads, true);

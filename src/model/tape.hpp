@@ -75,10 +75,10 @@ class TapeBuilder {
   /// The unit's input; call it first, or never for a unit that starts from the tokens.
   ValueIndex input(std::string name, std::int64_t width);
   ValueIndex embedding(std::string name, int parameter, std::int64_t width);
-  ValueIndex rms_norm(std::string name, ValueIndex x, int parameter, double eps);
+  ValueIndex rms_norm(const std::string& name, ValueIndex x, int parameter, double eps);
   ValueIndex linear(std::string name, ValueIndex x, int parameter, std::int64_t width);
   ValueIndex rotary(std::string name, ValueIndex x, std::int64_t heads, std::int64_t head_dim);
-  ValueIndex attention(std::string name, ValueIndex q, ValueIndex k, ValueIndex v, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
+  ValueIndex attention(const std::string& name, ValueIndex q, ValueIndex k, ValueIndex v, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
   ValueIndex swiglu(std::string name, ValueIndex gate, ValueIndex up);
   ValueIndex add(std::string name, ValueIndex a, ValueIndex b);
   void cross_entropy(ValueIndex logits);
