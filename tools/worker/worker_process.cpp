@@ -219,13 +219,9 @@ class Worker {
       rank->supervisor = nullptr;
     }
     directory_.clear();
+    for (auto& rank : ranks_) rank->builder.reset();  // a thread that spawned actors must end before their system does
     system_.reset();
     link_.reset();
-    clock_and_lanes_end();
-  }
-
-  void clock_and_lanes_end() {
-    for (auto& rank : ranks_) rank->builder.reset();
     client_.reset();
     clock_.reset();  // before the runtimes that timers post to
     ranks_.clear();
