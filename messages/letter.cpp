@@ -6,18 +6,9 @@
 #include "messages/write.hpp"
 
 namespace troupe {
-namespace {
-
-capnp::ReaderOptions without_limit() {
-  capnp::ReaderOptions options;
-  options.traversalLimitInWords = kj::maxValue;  // it counts over the reader's life, and a letter may be read any number of times
-  return options;
-}
-
-}  // namespace
 
 Parcel::Parcel(kj::Array<capnp::word> words, Lease lease)
-    : words_(kj::mv(words)), reader_(words_, without_limit()), root_(reader_.getRoot<schema::Envelope>()), lease_(std::move(lease)) {}
+    : words_(kj::mv(words)), root_(capnp::readMessageUnchecked<schema::Envelope>(words_.begin() + 1)), lease_(std::move(lease)) {}
 
 std::span<const std::byte> Parcel::bytes() const { return std::as_bytes(std::span(words_.begin(), words_.size())); }
 

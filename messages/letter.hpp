@@ -18,15 +18,15 @@ namespace troupe {
 /// Readers may be used from any thread.
 class Parcel {
  public:
+  /// `words`: a message of one segment, from seal() or passed by check_letter(); anything else is undefined.
   Parcel(kj::Array<capnp::word> words, Lease lease);
   [[nodiscard]] schema::Envelope::Reader envelope() const { return root_; }
   [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] const Lease& lease() const noexcept { return lease_; }
 
  private:
-  kj::Array<capnp::word> words_;
-  capnp::FlatArrayMessageReader reader_;  ///< without a traversal limit: the words are our own, or were checked by open()
-  schema::Envelope::Reader root_;
+  kj::Array<capnp::word> words_;   ///< our own, or checked by check_letter()
+  schema::Envelope::Reader root_;  ///< without bounds or limit, so that reading writes nothing and threads share it freely
   Lease lease_;
 };
 

@@ -8,6 +8,7 @@
 namespace troupe {
 namespace {
 
+constexpr std::size_t check_beside = std::size_t{256} << 10;  ///< longer payloads are hashed by the other thread
 constexpr std::size_t early_limit = 1024;  ///< frames of peers that are not connected yet
 
 }  // namespace
@@ -30,12 +31,15 @@ void UcxTransport::put(UcxOutgoing* outgoing) {
   outgoing->transport = this;
   ++link.pending;
   outgoing_.insert(outgoing);
+  if (!payload.empty()) ++payloads_out_;
+  outgoing->has_payload = !payload.empty();
   void* request = ucp_am_send_nbx(link.endpoint, frame_message, outgoing->frame.data(), outgoing->frame.size(), payload.data(), payload.size(), &parameters);
   if (!UCS_PTR_IS_PTR(request)) sent(outgoing, UCS_PTR_RAW_STATUS(request));
 }
 
 void UcxTransport::sent(UcxOutgoing* outgoing, ucs_status_t status) {
   outgoing_.erase(outgoing);
+  if (outgoing->has_payload && !outgoing->abandoned) --payloads_out_;
   if (outgoing->abandoned) {
     delete outgoing;
     return;
@@ -73,6 +77,7 @@ void UcxTransport::abandon(UcxLink& link) {
   }
   for (auto* outgoing : letters) {
     outgoing->abandoned = true;
+    if (outgoing->has_payload) --payloads_out_;
     --link.pending;
     tell(*outgoing, Error{"not delivered to rank " + std::to_string(link.peer.rank.value()) + ": it was lost"});
   }
@@ -152,6 +157,10 @@ void UcxTransport::goodbye(const Link& link, FrameType type) {
     end_link(link, "its link was closed here");
     return finish_close(link, {});
   }
+  if (link->checking != 0) {
+    link->goodbye_waits = true;  // what came before it is delivered first
+    return;
+  }
   link->peer_parted = true;
   say(link, FrameType::goodbye_seen);
   if (link->state != State::open) return;  // we are closing too
@@ -192,17 +201,34 @@ bool UcxTransport::try_receive(std::unique_ptr<UcxIncoming>& incoming) {
 }
 
 void UcxTransport::received(UcxIncoming* raw, ucs_status_t status) {
-  const std::unique_ptr<UcxIncoming> incoming(raw);
+  std::unique_ptr<UcxIncoming> incoming(raw);
   incoming_.erase(raw);
   if (incoming->abandoned) return;
   --incoming->link->pending;
   if (status != UCS_OK) return;  // the link breaks, and says so itself; the slot goes home with the lease
   const auto payload = incoming->lease.bytes().first(incoming->header.payload_bytes);
-  if (payload_hash(payload) != incoming->header.payload_hash) {
+  const std::uint64_t hash = incoming->header.payload_hash;
+  if (payload.size() < check_beside && incoming->link->checking == 0) return verified(*incoming, payload_hash(payload) == hash);
+  ++incoming->link->checking;  // smaller ones queue behind, in order
+  ++incoming->link->pending;
+  std::shared_ptr<UcxIncoming> checked = std::move(incoming);
+  check_->check(payload, hash, [this, checked](bool intact) {
+    post([this, checked, intact] {
+      const Link link = checked->link;
+      --link->checking;
+      --link->pending;
+      verified(*checked, intact);
+      if (link->checking == 0 && std::exchange(link->goodbye_waits, false)) goodbye(link, FrameType::goodbye);
+    });
+  });
+}
+
+void UcxTransport::verified(UcxIncoming& incoming, bool intact) {
+  if (!intact) {
     refused_.add(FrameProblem::payload);
     return;
   }
-  deliver(*incoming->link, std::make_shared<const Parcel>(kj::mv(incoming->words), std::move(incoming->lease)), payload.size(), incoming->arrived);
+  deliver(*incoming.link, std::make_shared<const Parcel>(kj::mv(incoming.words), std::move(incoming.lease)), incoming.header.payload_bytes, incoming.arrived);
 }
 
 void UcxTransport::deliver(const UcxLink& link, std::shared_ptr<const Parcel> parcel, std::uint64_t payload_bytes, Nanos arrived) {

@@ -40,6 +40,8 @@ struct UcxLink {
   std::optional<std::string> broken;  ///< set by UCX's error callback, handled after progress
   bool peer_parted = false;           ///< its goodbye is here
   std::size_t pending = 0;            ///< requests (sends and receives) that UCX still holds
+  bool goodbye_waits = false;         ///< for payloads that are being hashed
+  std::size_t checking = 0;           ///< payloads that are being hashed
   Nanos deadline{0};                  ///< of draining, parting and left; when gone: for closing a broken endpoint
   Completion closed;
 };
@@ -55,6 +57,7 @@ struct UcxOutgoing {
   Completion completion;
   Nanos accepted{0};
   UcxTransport* transport = nullptr;
+  bool has_payload = false;
   bool abandoned = false;  ///< completed without UCX: only its callback's memory is left
 };
 

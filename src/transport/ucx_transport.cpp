@@ -8,6 +8,8 @@
 namespace troupe {
 namespace {
 
+/// While a payload moves, the thread looks again and again for so long before it sleeps: waking takes longer than a fragment.
+constexpr Nanos spin_limit = std::chrono::microseconds(200);
 constexpr Nanos shut_down_limit = std::chrono::seconds(2);  ///< for UCX to give back what it holds
 
 }  // namespace
@@ -28,6 +30,7 @@ UcxTransport::~UcxTransport() {
   }
   worker_->signal();
   thread_.join();
+  check_.reset();   // posts its last answers, which nobody takes
   worker_.reset();  // may still call back for what was abandoned
   for (auto* outgoing : outgoing_) delete outgoing;
   for (auto* incoming : incoming_) delete incoming;
@@ -123,10 +126,19 @@ bool UcxTransport::run_jobs() {
 }
 
 void UcxTransport::run() {
+  Nanos last_work{0};
   for (;;) {
     bool worked = run_jobs();
     while (worker_->progress()) worked = true;
     if (attend_links()) worked = true;
+    if (payload_moves()) {
+      const Nanos now = clock_.now();
+      if (worked) last_work = now;
+      if (!worked && now - last_work < spin_limit) {
+        std::this_thread::yield();
+        continue;
+      }
+    }
     if (worked) continue;
     {
       const std::lock_guard lock(mutex_);

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "src/transport/payload_check.hpp"
 #include "src/transport/transport.hpp"
 #include "src/transport/ucx_link.hpp"
 #include "src/transport/ucx_worker.hpp"
@@ -42,6 +43,7 @@ class UcxTransport final : public Transport {
   void post(Job job);
   void post_locked(Job job);
   [[nodiscard]] int wait_limit() const;
+  [[nodiscard]] bool payload_moves() const noexcept { return !incoming_.empty() || payloads_out_ != 0; }
   void shut_down();
 
   // --- ucx_links.cpp: links ---
@@ -66,6 +68,7 @@ class UcxTransport final : public Transport {
   void goodbye(const Link& link, FrameType type);
   bool try_receive(std::unique_ptr<UcxIncoming>& incoming);
   void received(UcxIncoming* incoming, ucs_status_t status);
+  void verified(UcxIncoming& incoming, bool intact);
   void deliver(const UcxLink& link, std::shared_ptr<const Parcel> parcel, std::uint64_t payload_bytes, Nanos arrived);
   [[nodiscard]] bool must_queue(const UcxIncoming& incoming) const;
   void retry_parked();
@@ -89,11 +92,13 @@ class UcxTransport final : public Transport {
   std::map<Rank, Link> known_;                          ///< as links_, as far as the thread has got
   std::vector<Link> attended_;                          ///< links whose endpoint is not closed yet, or with requests pending
   std::unordered_set<UcxOutgoing*> outgoing_;           ///< handed to UCX
+  std::size_t payloads_out_ = 0;                        ///< of them with a payload
   std::unordered_set<UcxIncoming*> incoming_;           ///< handed to UCX
   std::deque<std::unique_ptr<UcxIncoming>> parked_;     ///< in order of arrival
   std::vector<UcxEarly> early_;
   std::unique_ptr<UcxWorker> worker_;  ///< goes before what its callbacks touch
   std::thread thread_;
+  std::unique_ptr<PayloadCheck> check_ = std::make_unique<PayloadCheck>();
 };
 
 }  // namespace troupe
