@@ -31,8 +31,8 @@ void FlowInvariants::posted(Rank rank, LaneKind lane, const LaneOperation& opera
   if (found == ranks_.end()) return;
   RankState& state = found->second;
   if (operation.where.epoch != state.epoch || state.epoch < newest_) {
-    findings_.add(Invariant::one_epoch, "\"" + operation.name + "\"" + of_rank(rank.value()) + " belongs to epoch " + std::to_string(operation.where.epoch.value()) +
-                                            " and was posted in epoch " + std::to_string(newest_.value()));
+    findings_.add(Invariant::one_epoch, "\"" + operation.name + "\"" + of_rank(rank.value()) + " belongs to epoch " +
+                                            std::to_string(operation.where.epoch.value()) + " and was posted in epoch " + std::to_string(newest_.value()));
   }
   newest_ = std::max(newest_, operation.where.epoch);
   const auto [position, fresh] = state.lanes.try_emplace(lane, Cursor{state.first, 0});
@@ -49,13 +49,15 @@ void FlowInvariants::posted(Rank rank, LaneKind lane, const LaneOperation& opera
   const Plan& plan = plan_of(state, cursor.step);
   findings_.add(Invariant::issue_order, "the " + std::string(name_of(lane)) + " lane" + of_rank(rank.value()) + " got \"" + operation.name + "\"" +
                                             of_step(operation.where.step) + ", the plan has " +
-                                            (expected < plan.operations.size() ? "\"" + plan.operations[expected].name() + "\"" : "nothing") + of_step(cursor.step));
+                                            (expected < plan.operations.size() ? "\"" + plan.operations[expected].name() + "\"" : "nothing") +
+                                            of_step(cursor.step));
   cursor = {operation.where.step, std::size_t{operation.index.value()} + 1};
 }
 
 void FlowInvariants::finished(Rank rank, LaneKind lane, const LaneOperation& operation, const Outcome& outcome) {
   --open_;
-  if (!outcome.ok() && first_failure_.empty()) first_failure_ = std::string(name_of(lane)) + of_rank(rank.value()) + ": " + operation.name + ": " + outcome.cause;
+  if (!outcome.ok() && first_failure_.empty())
+    first_failure_ = std::string(name_of(lane)) + of_rank(rank.value()) + ": " + operation.name + ": " + outcome.cause;
 }
 
 void FlowInvariants::sent(const schema::Envelope::Reader& envelope) {
@@ -81,14 +83,15 @@ void FlowInvariants::once(std::set<std::pair<Step, Micro>>& seen, const schema::
   const Step step{envelope.getWhere().getStep()};
   const Micro micro{envelope.getWhere().getMicro()};
   if (seen.emplace(step, micro).second) return;
-  findings_.add(Invariant::step_ledger, "micro-batch " + std::to_string(micro.value()) + of_step(step) + of_rank(envelope.getTo().getRank()) + " " + what + " twice");
+  findings_.add(Invariant::step_ledger,
+                "micro-batch " + std::to_string(micro.value()) + of_step(step) + of_rank(envelope.getTo().getRank()) + " " + what + " twice");
 }
 
 void FlowInvariants::step_report(RankState& state, std::uint32_t rank, Step step, EpochId, schema::StepReport::Reader report) {
   if (report.getOutcome() == schema::StepOutcome::VOID) return;
   if (step != state.reported.next()) {
-    findings_.add(Invariant::step_ledger, "rank " + std::to_string(rank) + " reports step " + std::to_string(step.value()) + " after step " +
-                                              std::to_string(state.reported.value()));
+    findings_.add(Invariant::step_ledger,
+                  "rank " + std::to_string(rank) + " reports step " + std::to_string(step.value()) + " after step " + std::to_string(state.reported.value()));
   }
   state.reported = step;
   const Verdict verdict{static_cast<std::uint16_t>(report.getOutcome()), report.getLoss(), report.getGradNorm(), report.getTokens()};
@@ -105,15 +108,16 @@ void FlowInvariants::expect_complete(Step last) {
   if (open_ != 0) findings_.add(Invariant::progress, std::to_string(open_) + " operations never ended");
   for (auto& [rank, state] : ranks_) {
     if (state.reported != last) {
-      findings_.add(Invariant::step_ledger, "rank " + std::to_string(rank) + " reported steps up to " + std::to_string(state.reported.value()) + " of " +
-                                                std::to_string(last.value()));
+      findings_.add(Invariant::step_ledger,
+                    "rank " + std::to_string(rank) + " reported steps up to " + std::to_string(state.reported.value()) + " of " + std::to_string(last.value()));
     }
     for (Step step = state.first; step <= last; ++step) {
       const Plan& plan = plan_of(state, step);
       for (const PlannedOperation& operation : plan.operations) {
         if (operation.fact.kind != OperationKind::load) continue;
         if (!state.loaded.contains({step, operation.fact.micro}) || !state.computed.contains({step, operation.fact.micro})) {
-          findings_.add(Invariant::step_ledger, "micro-batch " + std::to_string(operation.fact.micro.value()) + of_step(step) + of_rank(rank) + " was left out");
+          findings_.add(Invariant::step_ledger,
+                        "micro-batch " + std::to_string(operation.fact.micro.value()) + of_step(step) + of_rank(rank) + " was left out");
         }
       }
     }
@@ -130,7 +134,8 @@ void FlowInvariants::expect_all_posted(std::uint32_t rank, const RankState& stat
       const Plan& plan = plan_of(state, cursor.step);
       const std::size_t rest = next_of(plan, lane, cursor.next);
       if (rest == plan.operations.size()) continue;
-      findings_.add(Invariant::issue_order, "the " + std::string(name_of(lane)) + " lane" + of_rank(rank) + " never got \"" + plan.operations[rest].name() + "\"" + of_step(cursor.step));
+      findings_.add(Invariant::issue_order, "the " + std::string(name_of(lane)) + " lane" + of_rank(rank) + " never got \"" + plan.operations[rest].name() +
+                                                "\"" + of_step(cursor.step));
       break;
     }
   }

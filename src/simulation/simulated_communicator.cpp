@@ -46,7 +46,9 @@ class SimulatedCommunicator final : public Communicator {
     group_.call(rank_, stream, call);
   }
   void all_reduce(Stream& stream, TensorView values, Reduction reduction) override {
-    Call call{.kind = Kind::all_reduce, .bytes = values.bytes(), .type = std::string(troupe::name_of(values.dtype)) + (reduction == Reduction::sum ? " sum" : " max")};
+    Call call{.kind = Kind::all_reduce,
+              .bytes = values.bytes(),
+              .type = std::string(troupe::name_of(values.dtype)) + (reduction == Reduction::sum ? " sum" : " max")};
     call.values = values;
     call.reduction = reduction;
     group_.call(rank_, stream, call);

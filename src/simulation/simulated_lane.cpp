@@ -77,9 +77,7 @@ void SimulatedLane::resume() {
 }
 
 /// What no collective took of the operation's time passes now.
-void SimulatedLane::spend_rest() {
-  later(take_cost(), &SimulatedLane::complete);
-}
+void SimulatedLane::spend_rest() { later(take_cost(), &SimulatedLane::complete); }
 
 void SimulatedLane::work() {
   const LaneOperation& operation = queue_.front().operation;
@@ -126,7 +124,8 @@ void SimulatedLane::finish(Entry entry, const Outcome& outcome, Nanos started) {
   LaneOperation& operation = entry.operation;
   const Causality::Acting acting(world_.causality(), place_);
   const Nanos now = world_.clock().now();
-  world_.trace().add(now, "end", place_.value(), operation.where.step.value(), (std::uint64_t{operation.index.value()} << 8U) | static_cast<std::uint8_t>(outcome.kind));
+  world_.trace().add(now, "end", place_.value(), operation.where.step.value(),
+                     (std::uint64_t{operation.index.value()} << 8U) | static_cast<std::uint8_t>(outcome.kind));
   world_.invariants().finished(rank_, kind_, operation, outcome);
   if (observer_) observer_->finished(kind_, operation, entry.posted, started, now, outcome);
   world_.slots().release(operation);

@@ -25,12 +25,12 @@ struct LaneFault {
 
 /// How a simulated lane behaves.
 struct LaneModel {
-  double jitter = 0;          ///< an operation takes cost × (1 + jitter · u), u in [0, 1) drawn by the world's seed
-  bool work_at_start = false; ///< do the work when the operation starts; else when it ends
-  bool collectives = false;   ///< work starts at once and may wait for other ranks in the middle; the collective takes the time
-  std::function<Nanos(const LaneOperation&)> cost = {};  ///< empty: LaneOperation::cost
+  double jitter = 0;                                          ///< an operation takes cost × (1 + jitter · u), u in [0, 1) drawn by the world's seed
+  bool work_at_start = false;                                 ///< do the work when the operation starts; else when it ends
+  bool collectives = false;                                   ///< work starts at once and may wait for other ranks in the middle; the collective takes the time
+  std::function<Nanos(const LaneOperation&)> cost = {};       ///< empty: LaneOperation::cost
   std::function<LaneFault(const LaneOperation&)> fault = {};  ///< empty: none
-  DeviceOrder* order = nullptr;  ///< null: this lane's operations wait for its own alone, as on a CPU
+  DeviceOrder* order = nullptr;                               ///< null: this lane's operations wait for its own alone, as on a CPU
 };
 
 /// Given to the work of a simulated lane: what a simulated communicator waits on.

@@ -44,7 +44,7 @@ class SlotLedger {
     std::string what;
   };
   struct Slot {
-    std::vector<Touch> reads;  ///< since the last write
+    std::vector<Touch> reads;   ///< since the last write
     std::vector<Touch> writes;  ///< none or one
     CausalStamp released;
     std::span<std::byte> bytes;

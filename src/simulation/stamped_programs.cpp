@@ -174,7 +174,8 @@ struct StampedSnapshot final : SnapshotProgram {
   explicit StampedSnapshot(StampedRank& rank) : r(rank) {}
   [[nodiscard]] std::size_t snapshot_bytes() const override { return 2 * sizeof(std::uint64_t); }
   void copy(Stream&, Step step, std::span<std::byte> snapshot) override {
-    for (std::uint32_t unit = 0; unit < r.model_.units; ++unit) r.expect(r.version_[unit] == step.value(), "a snapshot of another step's state", step, {}, Unit{unit});
+    for (std::uint32_t unit = 0; unit < r.model_.units; ++unit)
+      r.expect(r.version_[unit] == step.value(), "a snapshot of another step's state", step, {}, Unit{unit});
     put(snapshot, snapshot_mark, 0);
     put(snapshot, step.value(), 1);
   }

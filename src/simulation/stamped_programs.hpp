@@ -15,9 +15,9 @@ namespace troupe {
 /// unit, and checks what it reads. A mismatch is a finding of `live_data` and a failed operation. One thread for all ranks.
 struct StampedModel {
   std::uint32_t ranks = 1, units = 3, micro_batches = 1;
-  std::uint64_t seed = 0;                    ///< of the loss
-  std::function<bool()> after_a_failure;     ///< true: what goes wrong from now on fails its operation and is no finding; empty: never
-  std::function<bool(Step)> overflows;       ///< steps whose loss is not finite: the verdict skips them; empty: none
+  std::uint64_t seed = 0;                 ///< of the loss
+  std::function<bool()> after_a_failure;  ///< true: what goes wrong from now on fails its operation and is no finding; empty: never
+  std::function<bool(Step)> overflows;    ///< steps whose loss is not finite: the verdict skips them; empty: none
 };
 
 /// One rank's state. What the four programs of a rank share.
@@ -47,10 +47,10 @@ class StampedRank {
   StampedModel model_;
   std::uint32_t rank_;
   Findings& findings_;
-  std::vector<std::uint64_t> version_;                        ///< by unit: the last step whose optimizer ran
-  std::set<std::pair<std::uint32_t, std::uint32_t>> saved_;   ///< (micro, unit) whose forward ran and whose backward did not
-  std::set<std::pair<std::uint32_t, std::uint32_t>> reduced_; ///< (micro, unit) of the running step
-  std::uint64_t decided_ = 0;                                 ///< last step with a verdict
+  std::vector<std::uint64_t> version_;                         ///< by unit: the last step whose optimizer ran
+  std::set<std::pair<std::uint32_t, std::uint32_t>> saved_;    ///< (micro, unit) whose forward ran and whose backward did not
+  std::set<std::pair<std::uint32_t, std::uint32_t>> reduced_;  ///< (micro, unit) of the running step
+  std::uint64_t decided_ = 0;                                  ///< last step with a verdict
   std::uint64_t bytes_gathered_ = 0, bytes_reduced_ = 0;
   StepNumbers numbers_;
 };

@@ -26,8 +26,7 @@ bool VirtualActors::run_one(std::size_t index) {
 
 void VirtualActors::end() {
   directory_.clear();
-  while (run_one(0)) {
-  }
+  while (run_one(0)) {}
 }
 
 }  // namespace troupe

@@ -6,8 +6,7 @@ namespace troupe {
 
 VirtualWorld::VirtualWorld(const WorldOptions& options) : options_(options), random_(options.seed + 0x5eed), clock_(options.seed) {
   post_office_.deliver_with(actors_.directory(), [this] {
-    while (actors_.run_one(0)) {
-    }
+    while (actors_.run_one(0)) {}
   });
 }
 
@@ -15,9 +14,7 @@ VirtualWorld::~VirtualWorld() { close(); }
 
 double VirtualWorld::draw() { return options_.seed == 0 ? 0 : static_cast<double>(random_() >> 11U) * 0x1p-53; }
 
-Nanos VirtualWorld::letter_delay() {
-  return Nanos{static_cast<Nanos::rep>(static_cast<double>(options_.letter_delay.count()) * draw())};
-}
+Nanos VirtualWorld::letter_delay() { return Nanos{static_cast<Nanos::rep>(static_cast<double>(options_.letter_delay.count()) * draw())}; }
 
 /// Everything of this instant: actors that want to run, letters under way. False: it never ends.
 bool VirtualWorld::settle() {
@@ -42,7 +39,8 @@ RunEnd VirtualWorld::run(const std::function<bool()>& finished, Nanos limit) {
     if (!settle()) return not_finished(RunEnd::How::livelock, "letters of one instant never end");
     if (finished()) return {};
     if (clock_.idle()) return not_finished(RunEnd::How::stuck, "nothing is left to do and the run has not finished");
-    if (clock_.next() > deadline) return not_finished(RunEnd::How::out_of_time, "not finished within " + std::to_string(limit.count() / 1000000) + " ms of virtual time");
+    if (clock_.next() > deadline)
+      return not_finished(RunEnd::How::out_of_time, "not finished within " + std::to_string(limit.count() / 1000000) + " ms of virtual time");
     clock_.advance();
   }
 }

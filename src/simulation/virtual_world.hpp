@@ -17,9 +17,9 @@
 namespace troupe {
 
 struct WorldOptions {
-  std::uint64_t seed = 0;        ///< draws every interleaving; 0: first in, first out
-  Nanos letter_delay{0};         ///< a letter between ranks takes up to this
-  Nanos handler_delay{0};        ///< so much time may pass while letters lie in mailboxes (only with a seed)
+  std::uint64_t seed = 0;                 ///< draws every interleaving; 0: first in, first out
+  Nanos letter_delay{0};                  ///< a letter between ranks takes up to this
+  Nanos handler_delay{0};                 ///< so much time may pass while letters lie in mailboxes (only with a seed)
   std::uint64_t max_letters = 5'000'000;  ///< of one instant's burst: more is a livelock
 };
 

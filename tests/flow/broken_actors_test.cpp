@@ -103,9 +103,7 @@ TEST(BrokenActors, OneThatDecidesByTheTimeOfDayIsFoundBySecondRun) {
 
 TEST(BrokenActors, OneWhoseVerdictDiffersIsFoundByTheComparison) {
   VirtualJob job(knobs());
-  job.before_run = [](VirtualJob& of) {
-    of.programs(1).distort_numbers = [](StepNumbers& numbers) { numbers.verdict.outcome = VerdictOutcome::skip; };
-  };
+  job.before_run = [](VirtualJob& of) { of.programs(1).distort_numbers = [](StepNumbers& numbers) { numbers.verdict.outcome = VerdictOutcome::skip; }; };
   const FlowResult result = job.run();
   EXPECT_TRUE(result.has(Invariant::equal_verdicts)) << result.findings;
 }

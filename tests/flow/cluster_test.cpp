@@ -92,7 +92,9 @@ TEST(Cluster, ARankThatDiesWhileTheJobDrainsStopsItAndTheOthersComeToRest) {
   for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     const FlowKnobs knobs = knobs_of(seed);
     VirtualCluster cluster(knobs);
-    cluster.at_the_end = [&](VirtualCluster& of) { kill(of, static_cast<std::uint32_t>(seed) % knobs.ranks, knobs.letter_delay * static_cast<int>(seed % 10) / 10); };
+    cluster.at_the_end = [&](VirtualCluster& of) {
+      kill(of, static_cast<std::uint32_t>(seed) % knobs.ranks, knobs.letter_delay * static_cast<int>(seed % 10) / 10);
+    };
     const auto result = cluster.run();
     if (result.flow.fault.empty()) continue;
     ++struck;

@@ -112,5 +112,30 @@ TEST(Overlap, WithTwoSlotsOfWeightsNearlyEveryGatherRunsUnderAForward) {
   EXPECT_GE(hidden.under_a_forward, 6) << "all but the first two, which no forward could hide";
 }
 
+/// What a delay of one forward's time, put on the gather of one layer's forward, adds to the step, as a share of itself.
+double share_of_a_late_gather(std::uint32_t slots) {
+  FlowKnobs knobs = probe_step(2);
+  knobs.slots.weights = slots;
+  knobs.gather = milliseconds{1};  // well under a forward, as with large layers; else the comm lane has no time to catch up
+  const auto run = [&](Nanos delay) {
+    VirtualJob job(knobs);
+    job.alter_lane = [delay](VirtualJob&, std::uint32_t, LaneKind lane, LaneModel& model) {
+      if (lane != LaneKind::comm) return;
+      model.fault = [delay](const LaneOperation& operation) {
+        const bool struck = operation.name == "gather L4" && operation.where.step == Step{2} && operation.where.micro == Micro{0};
+        return struck ? LaneFault{LaneFault::Kind::stall, delay, {}} : LaneFault{};
+      };
+    };
+    EXPECT_EQ(job.run().findings, "");
+    return end_of_step(job, Step{2}) - end_of_step(job, Step{1});
+  };
+  return static_cast<double>((run(milliseconds{3}) - run(Nanos{0})).count()) / 3e6;
+}
+
+TEST(Overlap, ALateGatherCostsItsDelayWithOneSlotAndNextToNothingWithThree) {
+  EXPECT_GT(share_of_a_late_gather(1), 0.9);
+  EXPECT_LT(share_of_a_late_gather(3), 0.2);
+}
+
 }  // namespace
 }  // namespace troupe

@@ -89,7 +89,9 @@ TEST_F(SimulatedCommunicatorTest, DifferentCallsFailForAllAndNameBothSides) {
   EXPECT_EQ(run(1).how, RunEnd::How::finished);
   for (const auto& list : ended) {
     EXPECT_EQ(list[0].second.kind, Outcome::Kind::failed);
-    EXPECT_NE(list[0].second.cause.find("rank 0 calls all-reduce of 12 bytes (float32 sum), rank 2 calls all-reduce of 16 bytes (float32 sum)"), std::string::npos) << list[0].second.cause;
+    EXPECT_NE(list[0].second.cause.find("rank 0 calls all-reduce of 12 bytes (float32 sum), rank 2 calls all-reduce of 16 bytes (float32 sum)"),
+              std::string::npos)
+        << list[0].second.cause;
   }
 }
 

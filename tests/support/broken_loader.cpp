@@ -41,7 +41,9 @@ LanePort::Work BrokenLoader::work_of(const PlanCursor::Next& next) {
     once_ = true;
     kept_.push_back(batch);
   }
-  work.run = [program = ground_->parts.loader, step = next.step, micro = next.operation->fact.micro, out = batch.bytes()](Stream& on) { program->load(on, step, micro, out); };
+  work.run = [program = ground_->parts.loader, step = next.step, micro = next.operation->fact.micro, out = batch.bytes()](Stream& on) {
+    program->load(on, step, micro, out);
+  };
   work.letters = sends<schema::BatchReady>(ActorKind::compute, next, [](auto body) { body.setTokens(4); }, batch);
   if (fault_ == LoaderFault::decides_by_the_time_of_day) wake_after(Nanos{std::chrono::steady_clock::now().time_since_epoch().count() % 1'000'000});
   switch (fault_) {
@@ -50,8 +52,7 @@ LanePort::Work BrokenLoader::work_of(const PlanCursor::Next& next) {
       work.letters = nullptr;
       break;
     case LoaderFault::releases_before_it_is_done:  // and tells about memory that is no longer its own
-      work.letters = sends<schema::BatchReady>(ActorKind::compute, next, [](auto body) { body.setTokens(4); },
-                                               Lease(batch.slot(), batch.bytes(), [] {}));
+      work.letters = sends<schema::BatchReady>(ActorKind::compute, next, [](auto body) { body.setTokens(4); }, Lease(batch.slot(), batch.bytes(), [] {}));
       work.leases.clear();
       break;
     case LoaderFault::announces_twice:

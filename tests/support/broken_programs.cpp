@@ -13,7 +13,8 @@ class ReadsAgain final : public ComputeProgram {
     inner_->forward(on, step, micro, unit, batch, weights);
     before_ = weights;
   }
-  void backward(Stream& on, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights, std::span<std::byte> gradients) override {
+  void backward(Stream& on, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
+                std::span<std::byte> gradients) override {
     inner_->backward(on, step, micro, unit, batch, weights, gradients);
   }
 

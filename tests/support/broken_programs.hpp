@@ -13,7 +13,8 @@ namespace troupe {
 class BrokenPostOffice final : public PostOffice {
  public:
   enum class Fault { loses, doubles };
-  BrokenPostOffice(PostOffice& inner, schema::Envelope::Body::Which kind, Fault fault, int first = 1) : inner_(inner), kind_(kind), fault_(fault), first_(first) {}
+  BrokenPostOffice(PostOffice& inner, schema::Envelope::Body::Which kind, Fault fault, int first = 1)
+      : inner_(inner), kind_(kind), fault_(fault), first_(first) {}
   void post(std::shared_ptr<const Parcel> parcel) override {
     const bool struck = parcel->envelope().getBody().which() == kind_ && ++seen_ >= first_;
     if (struck && fault_ == Fault::loses) return;

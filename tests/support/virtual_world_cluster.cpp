@@ -10,7 +10,8 @@ class VirtualCluster::Body final : public RankBody {
  public:
   Body(VirtualCluster& cluster, const EpochStart& start) : cluster_(cluster) {
     SimulatedGround ground{cluster.world_, cluster.runtime_, cluster.knobs_, cluster.plans_, *cluster.dp_shard_, *cluster.whole_, nullptr, {}};
-    if (cluster.alter_lane) ground.alter_lane = [&cluster, rank = start.rank.value()](LaneKind kind, LaneModel& model) { cluster.alter_lane(rank, kind, model); };
+    if (cluster.alter_lane)
+      ground.alter_lane = [&cluster, rank = start.rank.value()](LaneKind kind, LaneModel& model) { cluster.alter_lane(rank, kind, model); };
     simulated_ = simulate_rank(ground, start.rank.value());
     simulated_.parts.epoch = start.epoch;
     simulated_.parts.first_step = start.first_step;
@@ -18,7 +19,8 @@ class VirtualCluster::Body final : public RankBody {
   }
   [[nodiscard]] RankParts parts() override { return simulated_.parts; }
   [[nodiscard]] PlanHashes plan_hashes() const override {
-    return {{CommunicatorKind::dp_shard, cluster_.plans_->train.hash(CommunicatorKind::dp_shard)}, {CommunicatorKind::world, cluster_.plans_->train.hash(CommunicatorKind::world)}};
+    return {{CommunicatorKind::dp_shard, cluster_.plans_->train.hash(CommunicatorKind::dp_shard)},
+            {CommunicatorKind::world, cluster_.plans_->train.hash(CommunicatorKind::world)}};
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override { return 1; }
   void abort(const std::string& cause) noexcept override {
@@ -72,8 +74,12 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
 };
 
 VirtualCluster::VirtualCluster(const FlowKnobs& knobs)
-    : knobs_(knobs), world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay, .handler_delay = knobs.handler_delay}), log_(make_null_log()), runtime_{world_.clock(), *log_, world_.post_office()},
-      plans_(compile(knobs)), events_(std::make_unique<Events>(*this)) {
+    : knobs_(knobs),
+      world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay, .handler_delay = knobs.handler_delay}),
+      log_(make_null_log()),
+      runtime_{world_.clock(), *log_, world_.post_office()},
+      plans_(compile(knobs)),
+      events_(std::make_unique<Events>(*this)) {
   dp_shard_ = std::make_unique<SimulatedGroup>(world_, "dp_shard", knobs.ranks);
   whole_ = std::make_unique<SimulatedGroup>(world_, "world", knobs.ranks);
   world_.on_report([this] { return dp_shard_->waiting(); });
@@ -97,7 +103,8 @@ VirtualCluster::~VirtualCluster() {
 void VirtualCluster::spawn_coordinator() {
   storage_ = std::make_unique<SimulatedLane>(world_, launcher_rank, LaneKind::storage, LaneModel{.jitter = knobs_.jitter});
   CoordinatorOptions options;
-  options.epoch = {.world_size = knobs_.ranks, .config_hash = 1, .init_timeout = std::chrono::seconds{60}, .restore_step = {}, .job = "simulated", .previous = {}};
+  options.epoch = {
+      .world_size = knobs_.ranks, .config_hash = 1, .init_timeout = std::chrono::seconds{60}, .restore_step = {}, .job = "simulated", .previous = {}};
   options.steps.last_step = Step{knobs_.steps};
   options.steps.run_ahead = knobs_.begun_ahead;
   options.steps.learning_rate = [](Step) { return 1e-3; };
@@ -105,14 +112,15 @@ void VirtualCluster::spawn_coordinator() {
   options.train_timeout = train_timeout;
   options.seal = [](const CheckpointParts&) {};
   options.storage = storage_.get();
-  world_.actors().directory().add(coordinator_address,
-                                  world_.actors().system().caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}}, options, static_cast<JobEvents&>(*events_)));
+  world_.actors().directory().add(coordinator_address, world_.actors().system().caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}},
+                                                                                                         options, static_cast<JobEvents&>(*events_)));
 }
 
 void VirtualCluster::spawn_supervisor(std::uint32_t r) {
   factories_.push_back(std::make_unique<Factory>(*this));
   // A builder is not one of the rank's lanes: it stands beside them under a number that no rank has.
-  builders_.push_back(std::make_unique<SimulatedLane>(world_, Rank{1000 + r}, LaneKind::storage, LaneModel{.jitter = knobs_.jitter, .cost = [this](const LaneOperation&) { return build_time; }}));
+  builders_.push_back(std::make_unique<SimulatedLane>(world_, Rank{1000 + r}, LaneKind::storage,
+                                                      LaneModel{.jitter = knobs_.jitter, .cost = [this](const LaneOperation&) { return build_time; }}));
   SupervisorOptions options;
   options.world_size = knobs_.ranks;
   options.config_hash = 1;

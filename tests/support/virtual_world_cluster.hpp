@@ -16,7 +16,8 @@ class VirtualCluster {
  public:
   std::function<void(std::uint32_t rank, LaneKind, LaneModel&)> alter_lane;
   std::function<void(VirtualCluster&)> before_run;
-  std::function<void(VirtualCluster&)> at_the_end;  ///< called when the Coordinator has joined the last step, or sealed its checkpoint: what follows is the drain
+  std::function<void(VirtualCluster&)>
+      at_the_end;  ///< called when the Coordinator has joined the last step, or sealed its checkpoint: what follows is the drain
   Nanos limit{std::chrono::seconds{300}};
   Nanos build_time{std::chrono::milliseconds{50}};
   Nanos train_timeout{std::chrono::seconds{100}};
@@ -28,11 +29,11 @@ class VirtualCluster {
 
   struct Result {
     FlowResult flow;
-    std::optional<JobEnd> end;        ///< by the Coordinator
-    std::vector<StepRecord> steps;    ///< as told to the sinks
+    std::optional<JobEnd> end;      ///< by the Coordinator
+    std::vector<StepRecord> steps;  ///< as told to the sinks
     std::vector<Step> sealed;
-    std::vector<std::string> stuck;   ///< ranks that missed the abort's deadline
-    std::uint32_t ended = 0;          ///< ranks that said so
+    std::vector<std::string> stuck;  ///< ranks that missed the abort's deadline
+    std::uint32_t ended = 0;         ///< ranks that said so
   };
   Result run();
 

@@ -112,10 +112,11 @@ FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks) {
 
 std::string describe(const FlowKnobs& k) {
   std::ostringstream text;
-  text << "seed " << k.seed << ", ranks " << k.ranks << ", layers " << k.layers << (k.plain_layers ? " alike" : "") << ", micro-batches " << k.micro_batches << ", steps "
-       << k.steps << " (" << k.begun_ahead << " ahead), snapshot every " << k.snapshot_every << ", slots " << k.slots.batches << "/" << k.slots.weights << "/" << k.slots.gradients
-       << "/" << k.slots.snapshots << (k.device_order ? ", one order per device" : "") << (k.work_at_start ? ", work at start" : "") << (k.fp8_scales ? ", fp8" : "")
-       << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter " << k.jitter;
+  text << "seed " << k.seed << ", ranks " << k.ranks << ", layers " << k.layers << (k.plain_layers ? " alike" : "") << ", micro-batches " << k.micro_batches
+       << ", steps " << k.steps << " (" << k.begun_ahead << " ahead), snapshot every " << k.snapshot_every << ", slots " << k.slots.batches << "/"
+       << k.slots.weights << "/" << k.slots.gradients << "/" << k.slots.snapshots << (k.device_order ? ", one order per device" : "")
+       << (k.work_at_start ? ", work at start" : "") << (k.fp8_scales ? ", fp8" : "") << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter "
+       << k.jitter;
   return text.str();
 }
 
@@ -142,7 +143,9 @@ std::shared_ptr<SimulatedLane> simulate_lane(const SimulatedGround& on, Rank ran
   on.world.on_report([weak = std::weak_ptr(lane), rank, kind]() -> std::string {
     const auto there = weak.lock();
     const LaneProgress progress = there ? there->progress() : LaneProgress{};
-    return progress.oldest_pending.empty() ? "" : std::string(name_of(kind)) + " lane of rank " + std::to_string(rank.value()) + ": pending " + progress.oldest_pending;
+    return progress.oldest_pending.empty()
+               ? ""
+               : std::string(name_of(kind)) + " lane of rank " + std::to_string(rank.value()) + ": pending " + progress.oldest_pending;
   });
   return lane;
 }
@@ -188,7 +191,10 @@ bool FlowResult::has(Invariant invariant) const {
 }
 
 VirtualJob::VirtualJob(const FlowKnobs& knobs)
-    : knobs_(knobs), world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay, .handler_delay = knobs.handler_delay}), log_(make_null_log()), runtime_{world_.clock(), *log_, world_.post_office()} {}
+    : knobs_(knobs),
+      world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay, .handler_delay = knobs.handler_delay}),
+      log_(make_null_log()),
+      runtime_{world_.clock(), *log_, world_.post_office()} {}
 
 VirtualJob::~VirtualJob() {
   world_.close();
@@ -295,7 +301,8 @@ void VirtualJob::check(FlowResult& result) {
   if (all_reported && result.end.how != RunEnd::How::livelock) world_.slots().expect_all_home();
   if (result.end.how != RunEnd::How::finished) return;
   for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
-    if (ranks_[r].leases_out > 0) world_.findings().add(Invariant::leases_home, "rank " + std::to_string(r) + " stopped with " + std::to_string(ranks_[r].leases_out) + " leases out");
+    if (ranks_[r].leases_out > 0)
+      world_.findings().add(Invariant::leases_home, "rank " + std::to_string(r) + " stopped with " + std::to_string(ranks_[r].leases_out) + " leases out");
   }
   if (fault_.empty()) world_.invariants().expect_complete(Step{knobs_.steps});
 }

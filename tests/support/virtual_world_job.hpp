@@ -43,10 +43,10 @@ struct FlowKnobs {
 /// What a run left behind.
 struct FlowResult {
   RunEnd end;
-  std::string findings;             ///< empty: every invariant held
+  std::string findings;  ///< empty: every invariant held
   std::vector<Finding> found;
-  std::string fault;                ///< the first FaultReport's cause
-  Step reported;                    ///< by rank 0
+  std::string fault;  ///< the first FaultReport's cause
+  Step reported;      ///< by rank 0
   std::uint64_t order_hash = 0, timed_hash = 0, letters = 0, lane_operations = 0, accesses = 0;
   Nanos elapsed{0}, compute_busy{0};  ///< of rank 0
   [[nodiscard]] bool has(Invariant invariant) const;
