@@ -32,14 +32,6 @@ Supervisor::Supervisor(caf::actor_config& config, const ActorSeat& seat, Supervi
     : Actor(config, seat), options_(std::move(options)), phase_since_(seat.runtime.clock.now()) {}
 
 caf::behavior Supervisor::make_behavior() {
-  tell<schema::Join>(coordinator_address, Where{}, [this](schema::Join::Builder body) {
-    body.setWorldSize(options_.world_size);
-    body.setConfigHash(options_.config_hash);
-    body.setHost(options_.host);
-    body.setPid(options_.pid);
-    body.setRestored(options_.restored.value());
-  });
-  wake_after(options_.heartbeat_every);
   return {on(&Supervisor::epoch_begin), on(&Supervisor::horizon),       on(&Supervisor::drain),      on(&Supervisor::epoch_end), on(&Supervisor::step_report),
           on(&Supervisor::fault),       on(&Supervisor::actor_stopped), on(&Supervisor::inspection), on(&Supervisor::lane_done), on(&Supervisor::beat)};
 }
@@ -143,8 +135,20 @@ void Supervisor::built(const Letter<schema::LaneDone>& letter) {
   });
 }
 
+void Supervisor::join() {
+  joined_ = true;
+  tell<schema::Join>(coordinator_address, Where{}, [this](schema::Join::Builder body) {
+    body.setWorldSize(options_.world_size);
+    body.setConfigHash(options_.config_hash);
+    body.setHost(options_.host);
+    body.setPid(options_.pid);
+    body.setRestored(options_.restored.value());
+  });
+}
+
 void Supervisor::beat(const Letter<schema::Tick>&) {
   if (phase_ == Phase::stopped) return;
+  if (!joined_) join();
   const Nanos now = runtime().clock.now();
   if (phase_ == Phase::aborting && now - phase_since_ > options_.abort_deadline) {
     const Oldest oldest = oldest_pending();
@@ -241,6 +245,11 @@ void Supervisor::post_to_builder(std::string name, OperationIndex index, std::fu
     });
   };
   options_.builder->post(std::move(operation));
+}
+
+void start_supervisor(Runtime& runtime, Rank rank) {
+  const ActorAddress address{rank, ActorKind::supervisor};
+  send<schema::Tick>(runtime, Heading{address, address, {}, {}, Nanos{0}, 0}, [](auto) {});
 }
 
 }  // namespace troupe

@@ -37,6 +37,8 @@ struct SupervisorOptions {
 
 /// One per rank: joins the job, raises the rank's five actors for an epoch, passes grants down and reports up, sends heartbeats with
 /// what the rank waits for, and ends the epoch: drained, or by the abort protocol (halt word and communicators, lanes, drain with a deadline).
+/// Whoever spawns it enters it into the Directory and then sends it its first Tick (start_supervisor): it joins then, for the answer
+/// must find it.
 /// Letters in: EpochBegin, Horizon, Drain, EpochEnd (Coordinator); StepReport, FaultReport, Stopped, Inspection (its five actors);
 /// LaneDone (its builder lane), Tick. Letters out: Join, EpochReady, StepReport, Heartbeat, FaultReport, Stopped (Coordinator); StepBegin, Drain, EpochEnd, Inspect.
 class Supervisor final : public Actor<Supervisor> {
@@ -65,6 +67,7 @@ class Supervisor final : public Actor<Supervisor> {
   void lane_done(const Letter<schema::LaneDone>&);
   void beat(const Letter<schema::Tick>&);
 
+  void join();
   void built(const Letter<schema::LaneDone>&);
   void pass_fault(Rank rank, const std::string& cause, int signal);
   /// Steps 1 to 3 of the abort protocol: what can still write state or wait for a peer does neither from here on.
@@ -86,7 +89,10 @@ class Supervisor final : public Actor<Supervisor> {
   Step newest_;                               ///< last step reported
   Step begun_;
   std::uint32_t leases_out_ = 0;
-  bool halted_ = false, build_failed_ = false;
+  bool joined_ = false, halted_ = false, build_failed_ = false;
 };
+
+/// The Tick that makes a Supervisor join and beat; after it stands in the Directory.
+void start_supervisor(Runtime& runtime, Rank rank);
 
 }  // namespace troupe

@@ -57,7 +57,7 @@ class TrainTest(unittest.TestCase):
     def test_a_sample_is_drawn_from_the_trained_weights(self):
         code, output = self.job.train("--nproc", 2)
         self.assertEqual(code, 0, output)
-        result = subprocess.run([TROUPE, "sample", str(self.job.config), "--prompt", "the ", "--tokens", "8"], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([TROUPE, "sample", str(self.job.config), "--prompt", "the ", "--tokens", "8"], capture_output=True, timeout=60)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertTrue(result.stdout.startswith("the "), result.stdout)
-        self.assertIn("step-6", result.stderr)
+        self.assertTrue(result.stdout.startswith(b"the "), result.stdout)
+        self.assertIn(b"step-6", result.stderr)

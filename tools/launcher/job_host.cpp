@@ -81,10 +81,10 @@ class Host final : public JobHost {
   Result<void> listen() {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); }, [](const std::vector<Peer>&) {}};
+    coordinator_ = system_->caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
+    directory_.add(coordinator_address, coordinator_);  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
     if (!started) return started.error();
-    coordinator_ = system_->caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
-    directory_.add(coordinator_address, coordinator_);
     server_ = std::move(started.value());
     return {};
   }

@@ -169,6 +169,7 @@ class Worker {
                                 .factory = hosted->factory.get(), .builder = hosted->builder.get(), .events = &notices_};
       hosted->supervisor = system_->caf().spawn<Supervisor>(ActorSeat{hosted->runtime, {rank, ActorKind::supervisor}, EpochId{0}}, options);
       directory_.add({rank, ActorKind::supervisor}, hosted->supervisor);
+      start_supervisor(hosted->runtime, rank);
       ranks_.push_back(std::move(hosted));
     }
     return {};
