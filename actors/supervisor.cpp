@@ -32,6 +32,7 @@ Supervisor::Supervisor(caf::actor_config& config, const ActorSeat& seat, Supervi
     : Actor(config, seat), options_(std::move(options)), phase_since_(seat.runtime.clock.now()) {}
 
 caf::behavior Supervisor::make_behavior() {
+  wake_after(options_.heartbeat_every);  // joins at the latest then
   return {on(&Supervisor::epoch_begin), on(&Supervisor::horizon),       on(&Supervisor::drain),      on(&Supervisor::epoch_end), on(&Supervisor::step_report),
           on(&Supervisor::fault),       on(&Supervisor::actor_stopped), on(&Supervisor::inspection), on(&Supervisor::lane_done), on(&Supervisor::beat)};
 }
@@ -148,8 +149,10 @@ void Supervisor::join() {
 
 void Supervisor::beat(const Letter<schema::Tick>&) {
   if (phase_ == Phase::stopped) return;
-  if (!joined_) join();
   const Nanos now = runtime().clock.now();
+  if (joined_ && now - beat_at_ < options_.heartbeat_every / 2) return;  // the timer of the start, after start_supervisor's Tick
+  if (!joined_) join();
+  beat_at_ = now;
   if (phase_ == Phase::aborting && now - phase_since_ > options_.abort_deadline) {
     const Oldest oldest = oldest_pending();
     return options_.events->stuck(self().rank, fmt::format("rank {} did not come to rest within {:.0f} s of the abort; it is still at {}", self().rank.value(),

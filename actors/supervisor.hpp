@@ -37,8 +37,8 @@ struct SupervisorOptions {
 
 /// One per rank: joins the job, raises the rank's five actors for an epoch, passes grants down and reports up, sends heartbeats with
 /// what the rank waits for, and ends the epoch: drained, or by the abort protocol (halt word and communicators, lanes, drain with a deadline).
-/// Whoever spawns it enters it into the Directory and then sends it its first Tick (start_supervisor): it joins then, for the answer
-/// must find it.
+/// Whoever spawns it enters it into the Directory and then calls start_supervisor: it joins then (else with its first heartbeat), for
+/// the answer must find it.
 /// Letters in: EpochBegin, Horizon, Drain, EpochEnd (Coordinator); StepReport, FaultReport, Stopped, Inspection (its five actors);
 /// LaneDone (its builder lane), Tick. Letters out: Join, EpochReady, StepReport, Heartbeat, FaultReport, Stopped (Coordinator); StepBegin, Drain, EpochEnd, Inspect.
 class Supervisor final : public Actor<Supervisor> {
@@ -81,7 +81,7 @@ class Supervisor final : public Actor<Supervisor> {
 
   SupervisorOptions options_;
   Phase phase_ = Phase::joining;
-  Nanos phase_since_;
+  Nanos phase_since_, beat_at_{0};
   std::shared_ptr<Raised> raised_;
   std::set<ActorKind> stopped_;
   std::map<ActorKind, std::string> waiting_;  ///< by the last Inspection
