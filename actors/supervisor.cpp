@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -86,7 +87,11 @@ void Supervisor::epoch_end(const Letter<schema::EpochEnd>& letter) {
 
 void Supervisor::step_report(const Letter<schema::StepReport>& letter) {
   newest_ = letter.where().step;
-  tell<schema::StepReport>(coordinator_address, letter.where(), [&](schema::StepReport::Builder body) { copy_report(letter.body(), body); });
+  tell<schema::StepReport>(coordinator_address, letter.where(), [&](schema::StepReport::Builder body) {
+    copy_report(letter.body(), body);
+    // All memory is planned and taken before step one: the peak of slots and model together is what was planned.
+    if (raised_ && raised_->body) body.setArenaPeakBytes(std::max(letter.body().getArenaPeakBytes(), raised_->body->arena_bytes()));
+  });
 }
 
 void Supervisor::fault(const Letter<schema::FaultReport>& letter) {

@@ -105,6 +105,7 @@ class Launch {
 
   int finish(const JobEnd& end) {
     for (WorkerEnd& worker : agent_.stop(end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2)) ends_.push_back(std::move(worker));
+    merge_run_traces(config_, folder_, log_);
     const int code = report_end(end, config_, folder_, log_);
     bool died = false;
     for (const WorkerEnd& worker : ends_) {

@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "src/data/byte_tokenizer.hpp"
 #include "src/model/families.hpp"
 #include "src/optimizer/warmup_stable_decay.hpp"
+#include "src/trace/chrome_trace.hpp"
 #include "tools/launcher/secret.hpp"
 
 namespace troupe {
@@ -17,6 +19,8 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
   if (!mesh) return mesh.error();
   auto micro_batches = config.micro_batches(mesh->data_parallel());
   if (!micro_batches) return micro_batches.error();
+  if (config.data.loader_hosts > 0)
+    return Error{fmt::format("data.loader_hosts = {}: loader processes are not available in this version; with 0 each rank loads its own data", config.data.loader_hosts)};
   return {};
 }
 
@@ -77,6 +81,19 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
 std::string new_job_name() {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   return fmt::format("troupe-{:x}-{}-{}", seconds, ::getpid(), to_hex(random_nonce()).substr(0, 8));
+}
+
+void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log) {
+  if (!config.trace.enable) return;
+  std::vector<std::filesystem::path> files;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "trace", problem))
+    if (entry.path().filename().string().starts_with("rank-")) files.push_back(entry.path());
+  std::ranges::sort(files);
+  if (files.empty()) return;
+  const std::filesystem::path merged = folder.path() / "trace" / "trace.json";
+  if (auto written = merge_traces(files, merged); !written) log.warning(written.error().message);
+  else log.info("timeline of all ranks: " + merged.string() + " (open it in https://ui.perfetto.dev)");
 }
 
 int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, Log& log) {

@@ -36,6 +36,9 @@ struct PreparedRun {
 /// A name that no other run has.
 [[nodiscard]] std::string new_job_name();
 
+/// Joins the traces that the ranks have written into RUN/trace/trace.json, if [trace] is on. A problem is a warning.
+void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log);
+
 /// The end of a job as its last lines and exit code: 0 done or stopped on request, 1 a fault.
 [[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, Log& log);
 

@@ -47,6 +47,7 @@ int OwnHost::finish(std::chrono::milliseconds patience) {
     pollfd waiting{host_->bell().get(), POLLIN, 0};
     ::poll(&waiting, 1, static_cast<int>(left));
   }
+  merge_run_traces(config_, run_.folder, *log_);
   return report_end(*host_->end(), config_, run_.folder, *log_);
 }
 
