@@ -21,7 +21,7 @@ struct CoordinatorOptions {
   StepPolicy steps;
   Nanos train_timeout{std::chrono::seconds{100}};   ///< comm.train_timeout_seconds: without a step that all ranks finish
   Nanos heartbeat_timeout{std::chrono::seconds{30}};  ///< a rank silent for longer is taken for dead
-  Nanos stop_timeout{std::chrono::seconds{30}};     ///< for ranks to answer Drain or EpochEnd
+  Nanos stop_timeout{std::chrono::seconds{15}};     ///< for ranks to answer Drain or EpochEnd
   Nanos look_every{std::chrono::milliseconds{250}};
   std::function<std::uint64_t(Step)> tokens_before;  ///< valid tokens up to a restored step; called once for each epoch
   /// Writes and renames the manifest; runs on `storage`, may block; throws with what the storage said.

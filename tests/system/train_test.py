@@ -54,6 +54,13 @@ class TrainTest(unittest.TestCase):
         self.assertIn(f"resuming from the checkpoint of step {last}", output)
         self.assertEqual(stopped.numbers(), undisturbed.numbers())
 
+    def test_two_jobs_at_once_on_one_host_both_run(self):
+        other = Job(steps=6)
+        self.addCleanup(other.remove)
+        for code, output in [finish(process) for process in [self.job.start("--nproc", 2), other.start("--nproc", 2)]]:
+            self.assertEqual(code, 0, output)
+        self.assertEqual(self.job.numbers(), other.numbers())
+
     def test_a_sample_is_drawn_from_the_trained_weights(self):
         code, output = self.job.train("--nproc", 2)
         self.assertEqual(code, 0, output)

@@ -50,7 +50,12 @@ Result<RunFolder> RunFolder::open(const Request& request) {
   std::error_code problem;
   fs::create_directories(request.path, problem);
   if (problem) return Error{fmt::format("cannot create the run's folder {}: {} (job.dump_folder)", request.path.string(), problem.message())};
+  const auto refuse_foreign = [&] {
+    return Error{fmt::format("the folder {} is not empty and {}: choose another job.dump_folder, or give --overwrite to delete what an earlier run left there", request.path.string(),
+                             request.why_not.empty() ? "holds no sealed checkpoint to resume from" : request.why_not)};
+  };
   const fs::path lock_path = request.path / "lock";
+  if (!fs::exists(lock_path, problem) && !request.overwrite && look_at(request.path, request.resumable) == Content::foreign) return refuse_foreign();  // leave no trace in it
   Descriptor lock{::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
   if (!lock) return cannot("write into the run's folder: open", lock_path);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
@@ -58,9 +63,7 @@ Result<RunFolder> RunFolder::open(const Request& request) {
                              holder_of(lock.get()))};
   RunFolder folder(request.path, std::move(lock));
   folder.content_ = look_at(request.path, request.resumable);
-  if (folder.content_ == Content::foreign && !request.overwrite)
-    return Error{fmt::format("the folder {} is not empty and {}: choose another job.dump_folder, or give --overwrite to delete what an earlier run left there", request.path.string(),
-                             request.why_not.empty() ? "holds no sealed checkpoint to resume from" : request.why_not)};
+  if (folder.content_ == Content::foreign && !request.overwrite) return refuse_foreign();
   if (request.overwrite || folder.content_ == Content::fresh) {
     for (const char* name : own_names) fs::remove_all(request.path / name, problem);
     folder.content_ = Content::fresh;

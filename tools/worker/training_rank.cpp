@@ -10,6 +10,7 @@
 #include "src/checkpoint/snapshot.hpp"
 #include "src/data/loader.hpp"
 #include "src/device/device.hpp"
+#include "src/metrics/progress_bar.hpp"
 #include "src/trace/ring_tracer.hpp"
 #include "tools/worker/start_lines.hpp"
 #include "tools/worker/training_job.hpp"
@@ -88,7 +89,14 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
 }
 
 void TrainingRankBody::open_data(const EpochStart& start) {
-  const auto corpus = take(Corpus::open(corpus_options(options_.config.data)));
+  Log& log = options_.runtime->log;
+  ProgressBar bar("indexing text", "MiB", 1048576, false, options_.runtime->clock, [&log](std::string_view text) {
+    while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+    log.info(text);
+  });
+  CorpusOptions source = corpus_options(options_.config.data);
+  if (start.rank == Rank{0}) source.progress = [&bar](std::uint64_t read, std::uint64_t total) { bar.update(read, total); };
+  const auto corpus = take(Corpus::open(source));
   LoaderOptions loader = loader_options(options_.config, start.rank.value(), options_.world_size);
   if (start.restore_step > Step{0}) {
     loader.first_step = start.first_step;

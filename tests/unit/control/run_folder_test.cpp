@@ -44,6 +44,7 @@ TEST(RunFolder, WithFilesOfOthersIsRefusedAndKeepsThem) {
   const TemporaryFolder folder;
   folder.write("home/thesis.tex", "precious");
   EXPECT_FALSE(RunFolder::open({.path = folder.path() / "home", .overwrite = false, .resumable = false, .why_not = {}}).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "home/lock"));
   EXPECT_TRUE(RunFolder::open({.path = folder.path() / "home", .overwrite = true, .resumable = false, .why_not = {}}).ok());
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "home/thesis.tex"));
 }
