@@ -4,11 +4,14 @@
 #include <kj/exception.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <span>
 #include <stdexcept>
 
 #include "messages/edge_kind.hpp"
 #include "messages/kinds.hpp"
+#include "messages/segment_tree.hpp"
 #include "src/base/outcome.hpp"
 #include "src/device/lane.hpp"
 
@@ -93,6 +96,8 @@ std::optional<LetterProblem> check_letter(kj::ArrayPtr<const capnp::word> words)
   std::memcpy(table.data(), words.begin(), sizeof table);
   if (table[0] != 0) return LetterProblem{FrameProblem::structure, "more than one segment"};
   if (table[1] != words.size() - 1) return LetterProblem{FrameProblem::structure, "a segment of another length than the letter"};
+  const std::span segment(reinterpret_cast<const std::uint64_t*>(words.begin()) + 1, words.size() - 1);
+  if (const auto problem = segment_problem(segment)) return LetterProblem{FrameProblem::structure, *problem};
   capnp::ReaderOptions options;
   options.traversalLimitInWords = 6 * words.size() + 64;  // three visits of everything: sizes, walk, indices; more means pointers that overlap
   options.nestingLimit = 8;                               // envelope, body, list, entry, text

@@ -15,9 +15,9 @@ struct LetterProblem {
   std::string what;
 };
 
-/// Checks the words of a letter from outside: one segment of exactly this length, one walk over everything under a traversal limit of
-/// a few times that length and a nesting limit, every text, list and enumerator, every index against its table. Nothing if they
-/// are sound: then a Parcel may read them without a limit. Throws nothing.
+/// Checks the words of a letter from outside: one segment of exactly this length, its pointers a tree inside it, one walk over
+/// everything under a traversal limit of a few times that length and a nesting limit, every text, list and enumerator, every index
+/// against its table. Nothing if they are sound: then a Parcel may read them without bounds or limit. Throws nothing.
 [[nodiscard]] std::optional<LetterProblem> check_letter(kj::ArrayPtr<const capnp::word> words) noexcept;
 
 }  // namespace troupe

@@ -205,5 +205,29 @@ TEST(CheckLetter, RefusesPointersThatMultiplyTheMessage) {
   EXPECT_EQ(problem->problem, FrameProblem::structure) << problem->what;
 }
 
+TEST(CheckLetter, RefusesPointersThatOnlyACheckedReaderFollows) {
+  // A far pointer of one segment leads to a landing pad in the same segment: a reader with bounds follows it, a Parcel's has none.
+  capnp::MallocMessageBuilder builder(std::uint32_t{4096});
+  auto envelope = builder.initRoot<schema::Envelope>();
+  envelope.initTo().setActor(1);
+  envelope.initFrom().setActor(1);
+  envelope.getBody().initBatchReady().setTokens(77);
+  const auto words = capnp::messageToFlatArray(builder);
+  ASSERT_FALSE(check_letter(words));
+  auto far = kj::heapArray<capnp::word>(words.size() + 1);
+  std::memcpy(far.begin(), words.begin(), words.asBytes().size());
+  auto* all = reinterpret_cast<std::uint64_t*>(far.begin());
+  all[0] += std::uint64_t{1} << 32;                                              // one more word in the segment:
+  const std::uint64_t pad = words.size() - 1;                                    // the landing pad,
+  all[words.size()] = (all[1] & 0xffffffff00000000ULL) | (static_cast<std::uint32_t>(-static_cast<std::int32_t>(pad)) << 2);  // which points back to the envelope
+  all[1] = pad << 3 | 2;
+  capnp::FlatArrayMessageReader checked(far);
+  ASSERT_EQ(checked.getRoot<schema::Envelope>().getBody().getBatchReady().getTokens(), 77U);
+  const auto problem = check_letter(far);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->what, "a pointer into another segment, at word 0");
+  EXPECT_EQ(problem->problem, FrameProblem::structure);
+}
+
 }  // namespace
 }  // namespace troupe::test
