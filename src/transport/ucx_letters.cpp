@@ -133,7 +133,9 @@ bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, voi
   }
   const auto kind = capnp::FlatArrayMessageReader(opened->words).getRoot<schema::Envelope>().getBody().which();
   auto incoming = std::make_unique<UcxIncoming>(UcxIncoming{this, link, opened->header, kind, kj::mv(opened->words), descriptor, {}, now, false});
-  if (must_queue(*incoming) || !try_receive(incoming)) {
+  const auto asked = must_queue(*incoming) ? Asked::no_slot : ask_for_slot(incoming);
+  if (asked == Asked::slot_too_short) return false;
+  if (asked == Asked::no_slot) {
     parked_.push_back(std::move(incoming));
     parked_count_ = parked_.size();
   }
@@ -170,19 +172,17 @@ void UcxTransport::goodbye(const Link& link, FrameType type) {
   if (handlers_.peer_left) handlers_.peer_left(link->peer.rank);
 }
 
-/// Asks for a slot. False: not now, and `incoming` is unchanged; otherwise it was taken, whatever becomes of it.
-bool UcxTransport::try_receive(std::unique_ptr<UcxIncoming>& incoming) {
+/// Asks for a slot and starts to receive into it; `incoming` is taken then, and left to the caller otherwise.
+UcxTransport::Asked UcxTransport::ask_for_slot(std::unique_ptr<UcxIncoming>& incoming) {
   capnp::ReaderOptions unlimited;
   unlimited.traversalLimitInWords = kj::maxValue;
   capnp::FlatArrayMessageReader reader(incoming->words, unlimited);  // checked when it was opened
   incoming->lease = handlers_.slot_for(reader.getRoot<schema::Envelope>(), incoming->header.payload_bytes);
-  if (!incoming->lease) return false;
+  if (!incoming->lease) return Asked::no_slot;
   const std::size_t bytes = incoming->header.payload_bytes;
   if (incoming->lease.bytes().size() < bytes) {
     refused_.add(FrameProblem::payload);
-    ucp_am_data_release(worker_->handle(), incoming->descriptor);
-    incoming.reset();
-    return true;
+    return Asked::slot_too_short;
   }
   UcxIncoming* taken = incoming.release();
   ++taken->link->pending;
@@ -197,7 +197,7 @@ bool UcxTransport::try_receive(std::unique_ptr<UcxIncoming>& incoming) {
   };
   void* request = ucp_am_recv_data_nbx(worker_->handle(), taken->descriptor, taken->lease.bytes().data(), bytes, &parameters);
   if (!UCS_PTR_IS_PTR(request)) received(taken, UCS_PTR_RAW_STATUS(request));
-  return true;
+  return Asked::receiving;
 }
 
 void UcxTransport::received(UcxIncoming* raw, ucs_status_t status) {
@@ -248,7 +248,9 @@ void UcxTransport::retry_parked() {
   std::deque<std::unique_ptr<UcxIncoming>> waiting;
   waiting.swap(parked_);
   for (auto& incoming : waiting) {
-    if (must_queue(*incoming) || !try_receive(incoming)) parked_.push_back(std::move(incoming));
+    const auto asked = must_queue(*incoming) ? Asked::no_slot : ask_for_slot(incoming);
+    if (asked == Asked::slot_too_short) ucp_am_data_release(worker_->handle(), incoming->descriptor);
+    if (asked == Asked::no_slot) parked_.push_back(std::move(incoming));
   }
   parked_count_ = parked_.size();
 }

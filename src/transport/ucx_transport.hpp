@@ -66,7 +66,9 @@ class UcxTransport final : public Transport {
   bool admit(const Link& link, std::span<const std::byte> frame, void* descriptor, std::size_t bytes);
   void admit_early(const Link& link);
   void goodbye(const Link& link, FrameType type);
-  bool try_receive(std::unique_ptr<UcxIncoming>& incoming);
+  /// `slot_too_short`: the payload is refused, and whoever asked gives its descriptor back (in UCX's callback by the status UCS_OK).
+  enum class Asked : std::uint8_t { receiving, no_slot, slot_too_short };
+  Asked ask_for_slot(std::unique_ptr<UcxIncoming>& incoming);
   void received(UcxIncoming* incoming, ucs_status_t status);
   void verified(UcxIncoming& incoming, bool intact);
   void deliver(const UcxLink& link, std::shared_ptr<const Parcel> parcel, std::uint64_t payload_bytes, Nanos arrived);

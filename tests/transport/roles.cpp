@@ -43,12 +43,15 @@ int sink(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-/// transports, letters, payload bytes, close: sends that many letters; then closes cleanly and ends (1) or lives on (0).
+/// transports, letters, payload bytes, close, later payloads' bytes: sends that many letters; then closes cleanly and ends (1) or lives on (0).
 int source(const std::vector<std::string>& arguments) {
   Node node(peer, arguments.at(0));
   meet(node);
   const auto count = std::stoull(arguments.at(1));
-  for (std::uint64_t step = 1; step <= count; ++step) node.send(tester, batch(peer, tester, step, std::stoul(arguments.at(2))));
+  for (std::uint64_t step = 1; step <= count; ++step) {
+    const std::size_t payload = std::stoul(arguments.size() > 4 && step > 1 ? arguments[4] : arguments.at(2));
+    node.send(tester, batch(peer, tester, step, payload));
+  }
   if (arguments.at(3) == "1") {
     const std::string problem = node.close(tester, CloseMode::flush);
     std::cout << "closed " << problem << std::endl;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "tests/transport/node.hpp"
 #include "tests/transport/peer_process.hpp"
@@ -85,6 +86,41 @@ TEST_P(TwoProcesses, APayloadWaitsAtItsSenderForASlotAndHoldsNothingElseUp) {
   }
   EXPECT_TRUE(is_batch_payload(node.letters.back()->lease().bytes(), 3));
   EXPECT_EQ(node.slots_used_at_once, 1U);
+}
+
+TEST_P(TwoProcesses, APayloadLongerThanItsSlotIsDroppedAndCountedAndWhatFollowsArrives) {
+  PeerProcess process("sink", {tls(), "1", std::to_string(mebibyte), "1"});
+  Node node(tester, tls());
+  meet(node, process);
+  for (const std::size_t payload : {4 * mebibyte, mebibyte + 8, mebibyte}) {
+    node.send(peer, batch(tester, peer, payload, payload));
+    node.send(peer, batch(tester, peer, payload + 1));
+  }
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.sent + n.failed == 6; })) << node.sent << " sent, " << node.failed << " failed";
+  std::set<std::string> said;
+  for (int i = 0; i < 4; ++i) said.insert(process.read_line());
+  EXPECT_EQ(said, (std::set<std::string>{"4194305 plain intact", "1048585 plain intact", "1048577 plain intact", "1048576 payload intact"}));
+  process.write_line("refused");
+  const std::string counts = process.read_line();  // by reason; payload is the last
+  EXPECT_TRUE(counts.ends_with(" 2 ")) << counts;
+  EXPECT_EQ(node.transport().counters().in_flight_bytes, 0U);
+  EXPECT_EQ(node.close(peer, CloseMode::flush), "");
+}
+
+TEST_P(TwoProcesses, APayloadThatWaitedForASlotWhichIsTooShortIsDroppedToo) {
+  PeerProcess process("source", {tls(), "3", std::to_string(mebibyte), "1", std::to_string(2 * mebibyte)});
+  Node node(tester, tls(), 1, mebibyte);
+  meet(node, process);
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.letters.size() == 1; }));
+  const auto two_wait = [&](const Node&) { return node.transport().counters().parked == 2; };
+  while (!node.wait(two_wait, std::chrono::milliseconds(5))) {}
+  std::vector<std::shared_ptr<const Parcel>> read;
+  ASSERT_TRUE(node.wait([&](const Node&) { read.swap(node.letters); return true; }));
+  read.clear();
+  ASSERT_TRUE(node.wait([](const Node& n) { return n.left.size() == 1; })) << "the sender's close waits for what was dropped";
+  EXPECT_EQ(node.transport().counters().refused[static_cast<std::size_t>(FrameProblem::payload)], 2U);
+  EXPECT_TRUE(node.letters.empty());
+  EXPECT_EQ(process.read_line(), "closed ");
 }
 
 TEST_P(TwoProcesses, ADeadIdlePeerIsNoticedWithinTwoSeconds) {
