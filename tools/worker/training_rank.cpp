@@ -11,6 +11,7 @@
 #include "src/data/loader.hpp"
 #include "src/device/device.hpp"
 #include "src/metrics/progress_bar.hpp"
+#include "src/runtime/faulty_lane.hpp"
 #include "src/trace/ring_tracer.hpp"
 #include "tools/worker/start_lines.hpp"
 #include "tools/worker/training_job.hpp"
@@ -26,7 +27,7 @@ T take(Result<T> result) {
 
 class TrainingRankBody final : public RankBody {
  public:
-  TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, const std::stop_token& stop);
+  TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, std::shared_ptr<FaultPlan> faults, const std::stop_token& stop);
   [[nodiscard]] RankParts parts() override;
   [[nodiscard]] PlanHashes plan_hashes() const override {
     PlanHashes hashes;
@@ -48,6 +49,7 @@ class TrainingRankBody final : public RankBody {
 
   const TrainingRankOptions& options_;
   EpochStart start_;
+  std::shared_ptr<FaultPlan> faults_;
   TrainingJob job_;
   HaltWord halt_{0};
   std::unique_ptr<Storage> storage_ = make_posix_storage();
@@ -61,8 +63,8 @@ class TrainingRankBody final : public RankBody {
   EdgeLayout layout_;
 };
 
-TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, const std::stop_token& stop)
-    : options_(options), start_(start), job_(take(plan_training(options.config, start.rank.value(), options.world_size))),
+TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, std::shared_ptr<FaultPlan> faults, const std::stop_token& stop)
+    : options_(options), start_(start), faults_(std::move(faults)), job_(take(plan_training(options.config, start.rank.value(), options.world_size))),
       checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_), device_(make_cpu_device(static_cast<int>(options.config.runtime.threads_per_rank))),
       model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, &halt_)) {
   fill_state(start);
@@ -136,9 +138,11 @@ RankParts TrainingRankBody::parts() {
   parts.batch = job_.options.batch;
   parts.units = model_->units();
   parts.device = device_.get();
-  if (options_.tracer != nullptr)
-    for (std::size_t kind = 0; kind < lane_count; ++kind)
-      parts.lanes[kind] = device_->open_lane(static_cast<LaneKind>(kind), start_.rank, options_.runtime->clock, &options_.tracer->lanes_of(start_.rank));
+  LaneObserver* const observer = options_.tracer != nullptr ? &options_.tracer->lanes_of(start_.rank) : nullptr;
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    const auto kind = static_cast<LaneKind>(i);
+    parts.lanes[i] = make_faulty_lane(device_->open_lane(kind, start_.rank, options_.runtime->clock, observer), kind, start_.rank, faults_, *options_.runtime);
+  }
   parts.loader = loader_;
   parts.compute = {std::shared_ptr<void>{}, &model_->compute()};
   parts.shard = {std::shared_ptr<void>{}, &model_->shards()};
@@ -151,7 +155,13 @@ RankParts TrainingRankBody::parts() {
 
 }  // namespace
 
-std::unique_ptr<RankBody> TrainingRankFactory::build(const EpochStart& start) { return std::make_unique<TrainingRankBody>(options_, start, stop_.get_token()); }
+std::unique_ptr<RankBody> TrainingRankFactory::build(const EpochStart& start) {
+  if (!faults_) {
+    const auto seed = static_cast<std::uint64_t>(options_.config.debug.seed);
+    faults_ = std::make_shared<FaultPlan>(start.rank, seed, take(rules_of(options_.config.faults)));
+  }
+  return std::make_unique<TrainingRankBody>(options_, start, faults_, stop_.get_token());
+}
 
 void TrainingRankFactory::cancel(const std::string&) noexcept { stop_.request_stop(); }
 

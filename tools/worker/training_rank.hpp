@@ -12,6 +12,7 @@
 
 namespace troupe {
 
+class FaultPlan;
 class RingTracer;
 
 struct TrainingRankOptions {
@@ -35,6 +36,7 @@ class TrainingRankFactory final : public RankFactory {
 
  private:
   TrainingRankOptions options_;
+  std::shared_ptr<FaultPlan> faults_;  ///< of the rank, through all its epochs: what has fired has fired
   std::stop_source stop_;
 };
 

@@ -214,6 +214,7 @@ class Worker {
 
   void clear() {
     if (link_) link_->close(std::chrono::seconds{5});  // what was sent arrives first
+    client_.reset();  // its thread calls the link; from here on the Coordinator may see that we are gone
     if (link_) link_->deafen();
     for (auto& rank : ranks_) {
       caf::anon_send_exit(rank->supervisor, caf::exit_reason::user_shutdown);
@@ -223,7 +224,6 @@ class Worker {
     for (auto& rank : ranks_) rank->builder.reset();  // a thread that spawned actors must end before their system does
     system_.reset();
     link_.reset();
-    client_.reset();
     clock_.reset();  // before the runtimes that timers post to
     ranks_.clear();
   }
