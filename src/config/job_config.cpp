@@ -35,6 +35,7 @@ void check_together(Schema& schema, const JobConfig& config) {
                    "training.global_batch_size: " + std::to_string(config.training.global_batch_size) +
                        " is no multiple of training.local_batch_size = " + std::to_string(config.training.local_batch_size));
   }
+  if (const auto rules = rules_of(config.faults); !rules) schema.problem(where("faults.rules"), "faults.rules: " + rules.error().message);
 }
 
 }  // namespace
@@ -62,6 +63,7 @@ void JobConfig::describe_to(Schema& schema) {
   describe(schema, metrics);
   describe(schema, trace);
   describe(schema, comm);
+  describe(schema, faults);
   describe(schema, debug);
 }
 

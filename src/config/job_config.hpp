@@ -9,6 +9,7 @@
 #include "src/base/schema.hpp"
 #include "src/checkpoint/settings.hpp"
 #include "src/data/settings.hpp"
+#include "src/faults/settings.hpp"
 #include "src/metrics/settings.hpp"
 #include "src/model/settings.hpp"
 #include "src/optimizer/settings.hpp"
@@ -46,6 +47,7 @@ struct JobConfig {
   MetricsSettings metrics;
   TraceSettings trace;
   CommSettings comm;
+  FaultSettings faults;
   DebugSettings debug;
 
   struct Origin {

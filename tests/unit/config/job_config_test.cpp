@@ -210,6 +210,12 @@ TEST(JobConfig, KeepingOneCheckpointIsRefused) {
   EXPECT_THAT(refusal("[checkpoint]\nkeep_latest_k = -1\n"), HasSubstr("at least 0"));
 }
 
+TEST(JobConfig, AFaultRuleThatCannotBeObeyedIsNamedWithItsLine) {
+  EXPECT_THAT(refusal("[faults]\nrules = [\"site=lane action=fail\", \"site=lane action=torn\"]\n"),
+              AllOf(HasSubstr("run.toml:2"), HasSubstr("faults.rules: rule 2, 'site=lane action=torn'"), HasSubstr("a lane can delay, fail, stall, crash")));
+  EXPECT_EQ(accepted("", {"--faults.rules=site=lane kind=gather action=delay for=1ms"}).faults.rules.size(), 1U);
+}
+
 TEST(JobConfig, AFileThatCannotBeReadIsNamed) {
   const testing::TemporaryFolder folder;
   const auto path = (folder.path() / "none.toml").string();

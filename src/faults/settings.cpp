@@ -1,0 +1,30 @@
+#include "src/faults/settings.hpp"
+
+namespace troupe {
+namespace {
+
+/// What a worker could not obey though the rule is well formed; empty: nothing.
+std::string refusal(const FaultRule& rule) {
+  if (rule.site == FaultSite::letter || rule.site == FaultSite::storage)
+    return "faults of site=" + std::string(name_of(rule.site)) + " exist in simulated runs alone; here are site=lane, collective and process";
+  if (rule.site == FaultSite::process && rule.action != FaultAction::crash) return "a process can crash; to hold it up use site=lane action=stall";
+  if (rule.site == FaultSite::process && (!rule.kind.empty() || rule.micro || rule.unit)) return "a process is asked once a step; drop kind, micro and unit";
+  if (rule.action == FaultAction::delay && rule.duration == Nanos{0}) return "a delay needs its length, as in for=5ms";
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<FaultRule>> rules_of(const FaultSettings& settings) {
+  std::vector<FaultRule> rules;
+  for (const std::string& text : settings.rules) {
+    const auto at = "rule " + std::to_string(rules.size() + 1) + ", '" + text + "': ";
+    const auto rule = parse_fault_rule(text);
+    if (!rule) return Error{at + rule.error().message};
+    if (const std::string why = refusal(*rule); !why.empty()) return Error{at + why};
+    rules.push_back(*rule);
+  }
+  return rules;
+}
+
+}  // namespace troupe
