@@ -23,6 +23,10 @@ class Heard {
     all_.push_back(std::move(what));
     changed_.notify_all();
   }
+  bool has(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    return std::find(all_.begin(), all_.end(), what) != all_.end();
+  }
   bool wait_for(const std::string& what) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, 10s, [&] { return std::find(all_.begin(), all_.end(), what) != all_.end(); });
@@ -152,6 +156,18 @@ TEST_F(ControlConnection, DropsNonsenseAndFramesThatAreTooLong) {
     EXPECT_TRUE(closed_by_server(*peer));
   }
   EXPECT_TRUE(connect(0).ok());
+}
+
+TEST_F(ControlConnection, DropsAPeerWhoseProofIsWrong) {
+  listen(1);
+  const auto peer = connect_tcp("127.0.0.1", server_->port(), 5s);
+  ASSERT_TRUE(peer.ok());
+  Hello hello;
+  hello.first = Rank{7};
+  ASSERT_TRUE(write_all(*peer, encode(ControlKind::challenge, std::string(sizeof(std::uint32_t) + sizeof(Digest), 'x')), 5s).ok());
+  ASSERT_TRUE(write_all(*peer, encode(ControlKind::proof, std::string(sizeof(Digest), 'x') + write(hello)), 5s).ok());
+  EXPECT_TRUE(closed_by_server(*peer));
+  EXPECT_FALSE(heard_.has("hello 7"));
 }
 
 TEST_F(ControlConnection, NamesAPortInUse) {
