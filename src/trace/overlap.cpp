@@ -49,6 +49,13 @@ struct Totals {
   [[nodiscard]] double share() const { return length > Nanos{0} ? static_cast<double>(under.count()) / static_cast<double>(length.count()) : 0.0; }
 };
 
+/// "compute" of "compute 2": spans of one track that overlap, as those of an actor and of the lane named like it, are drawn in further rows.
+std::string track_of(std::string row) {
+  const std::size_t number = row.find_last_not_of("0123456789");
+  if (number != std::string::npos && number + 1 < row.size() && row[number] == ' ') row.resize(number);
+  return row;
+}
+
 }  // namespace
 
 std::vector<TracedSpan> spans_of(const RankTrace& trace) {
@@ -72,7 +79,7 @@ Result<std::vector<TracedSpan>> read_spans(const std::filesystem::path& file) {
     for (const auto& event : content.at("traceEvents")) {
       const std::string phase = event.at("ph");
       const std::pair<std::uint32_t, std::uint32_t> row{event.at("pid"), event.at("tid")};
-      if (phase == "M" && event.at("name") == "thread_name") tracks[row] = event.at("args").at("name");
+      if (phase == "M" && event.at("name") == "thread_name") tracks[row] = track_of(event.at("args").at("name"));
       if (phase != "X" || !event.at("args").contains("outcome")) continue;
       const Nanos start{std::llround(event.at("ts").get<double>() * 1000)}, length{std::llround(event.at("dur").get<double>() * 1000)};
       spans.push_back({Rank{row.first}, tracks[row], event.at("name"), Step{event.at("args").at("step")}, start, start + length});

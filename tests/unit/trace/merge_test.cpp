@@ -75,6 +75,19 @@ TEST_F(MergedTraces, CanBeReadAgainAsSpans) {
   EXPECT_EQ((*spans)[1].ended - (*spans)[1].started, Nanos{10});
 }
 
+TEST_F(MergedTraces, GiveBackTheTrackOfSpansThatWereDrawnInAFurtherRow) {
+  RingTracer tracer({.ranks = {Rank{0}}});
+  for (const std::int64_t start : {10, 15})  // they overlap and do not nest
+    tracer.span({.rank = Rank{0}, .track = "compute", .name = "forward L0", .where = {EpochId{1}, Step{1}, {}, {}}, .issued = Nanos{start}, .started = Nanos{start}, .ended = Nanos{start + 10}});
+  const auto file = folder.path() / "rank-0.json";
+  ASSERT_TRUE(tracer.write(file).ok());
+  const auto spans = read_spans(file);
+  ASSERT_TRUE(spans.ok()) << spans.error().message;
+  ASSERT_EQ(spans->size(), 2U);
+  EXPECT_EQ((*spans)[0].track, "compute");
+  EXPECT_EQ((*spans)[1].track, "compute");
+}
+
 TEST_F(MergedTraces, RefuseAFileThatIsNoTraceAndNameIt) {
   const auto file = folder.path() / "notes.txt";
   std::ofstream(file) << "dear diary";
