@@ -18,6 +18,8 @@ void write_chrome_trace(std::span<const RankTrace> ranks, std::ostream& out);
 /// The same into a file, written beside it and renamed.
 [[nodiscard]] Result<void> write_chrome_trace(std::span<const RankTrace> ranks, const std::filesystem::path& file);
 
+/// The files rank-N.json of a run's trace folder, in the order of ranks; empty where there are none.
+[[nodiscard]] std::vector<std::filesystem::path> rank_traces(const std::filesystem::path& folder);
 /// Joins the files of several ranks into one, times shifted to the earliest origin. Clocks of several hosts are not aligned.
 [[nodiscard]] Result<void> merge_traces(std::span<const std::filesystem::path> files, const std::filesystem::path& out);
 

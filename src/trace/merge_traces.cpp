@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "src/trace/chrome_trace.hpp"
@@ -46,6 +48,22 @@ void write_event(std::ostream& out, json event, std::int64_t shift, bool& first)
 }
 
 }  // namespace
+
+std::vector<std::filesystem::path> rank_traces(const std::filesystem::path& folder) {
+  constexpr std::string_view start = "rank-", end = ".json";
+  std::map<std::uint32_t, std::filesystem::path> files;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, problem)) {
+    const std::string name = entry.path().filename().string();
+    if (name.size() <= start.size() + end.size() || !name.starts_with(start) || !name.ends_with(end)) continue;
+    const char *const first = name.data() + start.size(), *const last = name.data() + name.size() - end.size();
+    std::uint32_t rank = 0;
+    if (const auto [stop, wrong] = std::from_chars(first, last, rank); wrong == std::errc{} && stop == last) files[rank] = entry.path();
+  }
+  std::vector<std::filesystem::path> sorted;
+  for (auto& [rank, file] : files) sorted.push_back(std::move(file));
+  return sorted;
+}
 
 Result<void> merge_traces(std::span<const std::filesystem::path> files, const std::filesystem::path& out_path) {
   std::vector<TraceFile> traces;

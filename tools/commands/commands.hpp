@@ -45,6 +45,13 @@ struct SampleRequest {
 /// Replaces this process by troupe-worker in sample mode; returns only if that fails.
 [[nodiscard]] int sample(const SampleRequest& request);
 
+struct TraceRequest {
+  std::filesystem::path run;  ///< the run's folder
+  std::filesystem::path out;  ///< empty: RUN/trace/trace.json
+};
+/// Joins the timelines of a run's ranks into one file.
+[[nodiscard]] int merge_run_trace(const TraceRequest& request);
+
 /// troupe-worker, which stands beside this program (TROUPE_WORKER overrides).
 [[nodiscard]] std::filesystem::path worker_program();
 

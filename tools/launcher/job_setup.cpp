@@ -85,11 +85,7 @@ std::string new_job_name() {
 
 void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log) {
   if (!config.trace.enable) return;
-  std::vector<std::filesystem::path> files;
-  std::error_code problem;
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path() / "trace", problem))
-    if (entry.path().filename().string().starts_with("rank-")) files.push_back(entry.path());
-  std::ranges::sort(files);
+  const auto files = rank_traces(folder.path() / "trace");
   if (files.empty()) return;
   const std::filesystem::path merged = folder.path() / "trace" / "trace.json";
   if (auto written = merge_traces(files, merged); !written) log.warning(written.error().message);

@@ -42,6 +42,15 @@ void add_sample(CLI::App& app, troupe::SampleRequest& request) {
   command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
 }
 
+void add_trace(CLI::App& app, troupe::TraceRequest& request) {
+  auto* command = app.add_subcommand("trace", "Join the timelines of a run's ranks into one file for https://ui.perfetto.dev.");
+  command->add_option("RUN", request.run, "the run's folder (job.dump_folder), of a run with trace.enable = true")->required();
+  command->add_option("-o,--output", request.out, "file to write; default: RUN/trace/trace.json");
+  command->footer(std::string("\nThe file is Chrome's trace format: a process for each rank, a row for each lane and actor, letters as arrows, slots in use as counters. "
+                              "A run that ends by itself has written it already.\n\n") +
+                  troupe::exit_codes_help);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,9 +61,11 @@ int main(int argc, char** argv) {
   troupe::TrainRequest train;
   troupe::ConfigRequest config;
   troupe::SampleRequest sample;
+  troupe::TraceRequest trace;
   add_train(app, train);
   add_config(app, config);
   add_sample(app, sample);
+  add_trace(app, trace);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
   train.overrides = config.overrides = sample.overrides = split.overrides;
   try {
@@ -65,5 +76,6 @@ int main(int argc, char** argv) {
   }
   if (app.got_subcommand("train")) return troupe::train(train);
   if (app.got_subcommand("config")) return troupe::show_config(config);
+  if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
   return troupe::sample(sample);
 }

@@ -88,6 +88,12 @@ TEST_F(MergedTraces, GiveBackTheTrackOfSpansThatWereDrawnInAFurtherRow) {
   EXPECT_EQ((*spans)[1].track, "compute");
 }
 
+TEST_F(MergedTraces, AreFoundByRankAndNothingElseIs) {
+  for (const char* name : {"rank-10.json", "rank-2.json", "rank-0.json", "rank-1.json.tmp", "rank-x.json", "rank-.json", "trace.json"}) std::ofstream(folder.path() / name) << "{}";
+  EXPECT_THAT(rank_traces(folder.path()), ::testing::ElementsAre(folder.path() / "rank-0.json", folder.path() / "rank-2.json", folder.path() / "rank-10.json"));
+  EXPECT_THAT(rank_traces(folder.path() / "none"), IsEmpty());
+}
+
 TEST_F(MergedTraces, RefuseAFileThatIsNoTraceAndNameIt) {
   const auto file = folder.path() / "notes.txt";
   std::ofstream(file) << "dear diary";
