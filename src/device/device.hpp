@@ -16,7 +16,8 @@ class Buffer {
   [[nodiscard]] virtual std::span<std::byte> bytes() const noexcept = 0;
 };
 
-enum class Placement { device, host };  ///< host: pinned where the device has a use for it
+/// device: reached by Kernels, Communicators, upload and download alone. host: of this host, but kernels reach it too (pinned).
+enum class Placement { device, host };
 
 struct DeviceInfo {
   DeviceId id;
@@ -35,7 +36,32 @@ class Device {
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes, Placement placement) = 0;
   [[nodiscard]] virtual std::unique_ptr<Lane> open_lane(LaneKind kind, Rank rank, const Clock& clock, LaneObserver* observer) = 0;
   [[nodiscard]] virtual Kernels& kernels() noexcept = 0;  ///< for lanes' threads
+
+  /// Memory of Placement::device is nothing that the host may touch: bytes come and go by these two, in the order of `stream`, from any
+  /// lane's thread. `to` has the size of `from`, else std::invalid_argument. The host's side stays as it is until the operation's lane
+  /// reports it done, or `wait` has returned; it may be any host memory (from Placement::host it need not be copied twice).
+  virtual void upload(Stream& stream, std::span<const std::byte> from, std::span<std::byte> to) = 0;
+  virtual void download(Stream& stream, std::span<const std::byte> from, std::span<std::byte> to) = 0;
+  /// Blocks until all that was put on `stream` is done. For the set-up and for lanes that are threads of the host (disk, copy, storage).
+  virtual void wait(Stream& stream) = 0;
+  /// Whether the host may read and write Placement::device itself; what may be saved then is a copy, nothing else.
+  [[nodiscard]] virtual bool host_visible() const noexcept { return false; }
+  /// The stream of the main thread, for work beside the lanes: initialising, restoring, sampling. Not while lanes are at work.
+  [[nodiscard]] virtual Stream& setup_stream() noexcept = 0;
+
+  /// The same, done on return: on the set-up's stream, behind all that was put there before.
+  void upload_now(std::span<const std::byte> from, std::span<std::byte> to) {
+    upload(setup_stream(), from, to);
+    wait(setup_stream());
+  }
+  void download_now(std::span<const std::byte> from, std::span<std::byte> to) {
+    download(setup_stream(), from, to);
+    wait(setup_stream());
+  }
 };
+
+/// Contiguous memory that a view names, as bytes.
+[[nodiscard]] inline std::span<std::byte> bytes_of(const TensorView& view) noexcept { return {view.data, view.bytes()}; }
 
 /// The CPU of this host; `threads` intra-operation threads for all kernels of the process. Built only with LibTorch (target troupe_device_cpu).
 [[nodiscard]] std::unique_ptr<Device> make_cpu_device(int threads);

@@ -39,7 +39,9 @@ struct LaneOperation {
   Where where;
   OperationIndex index;                   ///< position in the plan
   Nanos cost{0};                          ///< estimated; what a simulated lane takes
-  std::function<void(Stream&)> work;      ///< CPU: does it; CUDA: enqueues it. A throw is the outcome `failed`
+  /// CPU: does it; CUDA: enqueues it, and the operation is done when all that it put on the stream is. A throw is the outcome `failed`.
+  /// A lane that is a thread of the host (disk, copy, storage) may block in it, as Device::wait does.
+  std::function<void(Stream&)> work;
   std::vector<Lease> leases;              ///< held until the operation is done
   std::vector<SlotAccess> accesses;
   bool failure_halts_lane = false;        ///< if it fails, everything behind it ends as `halted`: a collective that one member leaves out
@@ -74,7 +76,8 @@ class LaneObserver {
   virtual void finished(LaneKind lane, const LaneOperation& operation, Nanos posted, Nanos started, Nanos ended, const Outcome& outcome) = 0;
 };
 
-/// A lane that is one thread of this host: every CPU lane, and the disk, copy and storage lanes everywhere.
+/// A lane that is one thread of this host: every CPU lane, and the disk, copy and storage lanes everywhere. Its operations are done when
+/// `work` returns, so what they put on a device's stream they wait for (Device::wait).
 /// `observer` may be null; it and `clock` outlive the lane.
 [[nodiscard]] std::unique_ptr<Lane> make_thread_lane(LaneKind kind, Rank rank, const Clock& clock, LaneObserver* observer);
 

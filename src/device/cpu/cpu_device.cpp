@@ -1,6 +1,7 @@
 #include <ATen/Parallel.h>
 #include <sys/sysinfo.h>
 
+#include <cstring>
 #include <fstream>
 #include <mutex>
 #include <stdexcept>
@@ -48,8 +49,20 @@ class CpuDevice final : public Device {
     return make_thread_lane(kind, rank, clock, observer);
   }
   [[nodiscard]] Kernels& kernels() noexcept override { return kernels_; }
+  void upload(Stream&, std::span<const std::byte> from, std::span<std::byte> to) override { copy("upload", from, to); }
+  void download(Stream&, std::span<const std::byte> from, std::span<std::byte> to) override { copy("download", from, to); }
+  void wait(Stream&) override {}
+  [[nodiscard]] bool host_visible() const noexcept override { return true; }
+  [[nodiscard]] Stream& setup_stream() noexcept override { return setup_stream_; }
 
  private:
+  static void copy(const char* what, std::span<const std::byte> from, std::span<std::byte> to) {
+    if (from.size() != to.size())
+      throw std::invalid_argument(std::string(what) + " of " + std::to_string(from.size()) + " bytes into " + std::to_string(to.size()));
+    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
+  }
+
+  Stream setup_stream_;
   DeviceInfo info_;
   cpu::CpuKernels kernels_;
 };
