@@ -1,5 +1,7 @@
 #include "messages/letter.hpp"
 
+#include <cstdint>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -8,7 +10,18 @@
 namespace troupe {
 
 Parcel::Parcel(kj::Array<capnp::word> words, Lease lease)
-    : words_(kj::mv(words)), root_(capnp::readMessageUnchecked<schema::Envelope>(words_.begin() + 1)), lease_(std::move(lease)) {}
+    : long_(kj::mv(words)), words_(long_), root_(capnp::readMessageUnchecked<schema::Envelope>(words_.begin() + 1)), lease_(std::move(lease)) {}
+
+Parcel::Parcel(kj::ArrayPtr<const capnp::word> segment, Lease lease) : lease_(std::move(lease)) {
+  const std::size_t count = segment.size() + 1;
+  if (count > short_words) long_ = kj::heapArray<capnp::word>(count);
+  capnp::word* const words = count > short_words ? long_.begin() : short_.data();
+  const std::array<std::uint32_t, 2> table{0, static_cast<std::uint32_t>(segment.size())};  // number of segments - 1, words of the first
+  std::memcpy(static_cast<void*>(words), table.data(), sizeof table);
+  std::memcpy(static_cast<void*>(words + 1), segment.begin(), segment.size() * sizeof(capnp::word));
+  words_ = kj::arrayPtr(words, count);
+  root_ = capnp::readMessageUnchecked<schema::Envelope>(words + 1);
+}
 
 std::span<const std::byte> Parcel::bytes() const { return std::as_bytes(std::span(words_.begin(), words_.size())); }
 
@@ -40,7 +53,7 @@ void set_heading(schema::Envelope::Builder envelope, const Heading& heading, con
 std::shared_ptr<const Parcel> seal(capnp::MallocMessageBuilder& builder, Lease lease) {
   const auto segments = builder.getSegmentsForOutput();
   if (segments.size() == 1 && (segments[0].size() + 1) * sizeof(capnp::word) <= max_letter_bytes) {
-    return std::make_shared<const Parcel>(capnp::messageToFlatArray(segments), std::move(lease));
+    return std::make_shared<const Parcel>(segments[0], std::move(lease));
   }
   const auto envelope = builder.getRoot<schema::Envelope>().asReader();
   const std::size_t words = envelope.totalSize().wordCount + 1;  // the root pointer

@@ -2,6 +2,8 @@
 #include <capnp/message.h>
 #include <capnp/serialize.h>
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <span>
 #include <utility>
@@ -18,15 +20,22 @@ namespace troupe {
 /// Readers may be used from any thread.
 class Parcel {
  public:
-  /// `words`: a message of one segment, from seal() or passed by check_letter(); anything else is undefined.
+  /// `words`: a message of one segment, passed by check_letter(); anything else is undefined.
   Parcel(kj::Array<capnp::word> words, Lease lease);
+  /// Copies a builder's only segment; a short letter lies in the parcel itself, so that it costs one allocation.
+  Parcel(kj::ArrayPtr<const capnp::word> segment, Lease lease);
+  Parcel(const Parcel&) = delete;
+  Parcel& operator=(const Parcel&) = delete;
   [[nodiscard]] schema::Envelope::Reader envelope() const { return root_; }
   [[nodiscard]] std::span<const std::byte> bytes() const;
   [[nodiscard]] const Lease& lease() const noexcept { return lease_; }
 
  private:
-  kj::Array<capnp::word> words_;   ///< our own, or checked by check_letter()
-  schema::Envelope::Reader root_;  ///< without bounds or limit, so that reading writes nothing and threads share it freely
+  static constexpr std::size_t short_words = 24;  ///< most letters between actors have 18 to 22
+  std::array<capnp::word, short_words> short_;    ///< not set when `long_` holds the words
+  kj::Array<capnp::word> long_;
+  kj::ArrayPtr<const capnp::word> words_;  ///< our own, or checked by check_letter()
+  schema::Envelope::Reader root_;          ///< without bounds or limit, so that reading writes nothing and threads share it freely
   Lease lease_;
 };
 

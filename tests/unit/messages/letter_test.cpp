@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "messages/open.hpp"
 #include "messages/write.hpp"
 
 namespace troupe {
@@ -34,6 +35,21 @@ TEST(Letter, CarriesItsHeadingBodyAndLease) {
     EXPECT_EQ(releases, 0);
   }
   EXPECT_EQ(releases, 1);
+}
+
+TEST(Letter, ReadsTheSameWhetherItsWordsFitIntoTheParcelOrNot) {
+  for (std::size_t length = 0; length < 400; ++length) {
+    const std::string text(length, 'x');
+    const auto parcel = write<schema::EpochEnd>(heading(), [&](auto body) { body.setCause(text.c_str()); });
+    auto words = kj::heapArray<capnp::word>(parcel->bytes().size() / sizeof(capnp::word));
+    std::memcpy(words.asBytes().begin(), parcel->bytes().data(), parcel->bytes().size());
+    const auto problem = check_letter(words);
+    ASSERT_FALSE(problem) << length << ": " << problem->what;
+    const Letter<schema::EpochEnd> letter{parcel}, sent{std::make_shared<const Parcel>(kj::mv(words), Lease{})};
+    ASSERT_EQ(letter.body().getCause().cStr(), text);
+    ASSERT_EQ(sent.body().getCause().cStr(), text);
+    ASSERT_EQ(letter.where(), heading().where);
+  }
 }
 
 TEST(Letter, IsDispatchedAsItsKind) {
