@@ -10,13 +10,26 @@ namespace {
 
 class CorpusLoader final : public LoaderProgram {
  public:
-  CorpusLoader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options) : options_(options), sampler_(std::move(corpus), options.sampler) {}
+  CorpusLoader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options) : options_(options), sampler_(std::move(corpus), options.sampler) {
+    if (options_.device != nullptr && !options_.device->host_visible()) staging_ = options_.device->allocate(options_.layout.bytes(), Placement::host);
+  }
 
-  BatchFacts load(Stream&, Step step, Micro micro, std::span<std::byte> batch) override {
+  BatchFacts load(Stream& stream, Step step, Micro micro, std::span<std::byte> batch) override {
     const auto& layout = options_.layout;
     if (batch.size() < layout.bytes()) {
       throw std::invalid_argument("batch slot of " + std::to_string(batch.size()) + " bytes, " + std::to_string(layout.bytes()) + " are needed");
     }
+    if (!staging_) return fill(step, micro, batch);
+    const BatchFacts facts = fill(step, micro, staging_->bytes());
+    options_.device->upload(stream, staging_->bytes(), batch.first(layout.bytes()));
+    options_.device->wait(stream);  // the next batch is put together in the same buffer
+    return facts;
+  }
+
+ private:
+  /// `batch`: host memory.
+  BatchFacts fill(Step step, Micro micro, std::span<std::byte> batch) {
+    const auto& layout = options_.layout;
     const std::span<std::int32_t> values(reinterpret_cast<std::int32_t*>(batch.data()), layout.tokens() * 2);
     BatchFacts facts;
     for (std::uint32_t i = 0; i < layout.rows; ++i) {
@@ -29,9 +42,9 @@ class CorpusLoader final : public LoaderProgram {
     return facts;
   }
 
- private:
   LoaderOptions options_;
   RowSampler sampler_;
+  std::unique_ptr<Buffer> staging_;
 };
 
 }  // namespace

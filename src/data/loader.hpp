@@ -5,6 +5,7 @@
 #include "src/data/corpus.hpp"
 #include "src/data/row_sampler.hpp"
 #include "src/data/settings.hpp"
+#include "src/device/device.hpp"
 #include "src/model/programs.hpp"
 
 namespace troupe {
@@ -18,6 +19,7 @@ struct LoaderOptions {
   std::uint32_t micro_batches = 1;    ///< of a step, on each rank
   Step first_step{1};                 ///< the step that begins with row `first_row`: 1 and 0 but after a change of the global batch
   std::uint64_t first_row = 0;
+  Device* device = nullptr;           ///< whose memory batch slots are; outlives the loader. Null: they are the host's
   [[nodiscard]] std::uint64_t rows_per_step() const noexcept { return std::uint64_t{layout.rows} * ranks * micro_batches; }
   /// Rows used before this step begins: the data position of a checkpoint of the step before.
   [[nodiscard]] std::uint64_t row_of(Step step) const noexcept { return first_row + (step.value() - first_step.value()) * rows_per_step(); }
@@ -27,6 +29,7 @@ struct LoaderOptions {
 [[nodiscard]] SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, std::int64_t seq_len);
 
 /// The data loader of one rank. Throws std::invalid_argument when rank >= ranks or a count is 0.
+/// Where the host does not see the device's memory, rows are put together in a pinned buffer and uploaded: `load` ends with the upload.
 /// Its `load` throws std::runtime_error naming file and byte.
 [[nodiscard]] std::unique_ptr<LoaderProgram> make_loader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options);
 

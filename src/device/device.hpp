@@ -34,6 +34,8 @@ class Device {
   [[nodiscard]] virtual const DeviceInfo& info() const noexcept = 0;
   /// Throws std::bad_alloc with what was asked and what is free.
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes, Placement placement) = 0;
+  /// Bytes of this placement that are handed out now. Any thread.
+  [[nodiscard]] virtual std::size_t allocated_bytes(Placement placement) const noexcept = 0;
   [[nodiscard]] virtual std::unique_ptr<Lane> open_lane(LaneKind kind, Rank rank, const Clock& clock, LaneObserver* observer) = 0;
   [[nodiscard]] virtual Kernels& kernels() noexcept = 0;  ///< for lanes' threads
 

@@ -6,19 +6,22 @@ namespace troupe {
 
 PlainStep::PlainStep(TrainingModel& model, Device& device, Communicator& communicator, Load load)
     : model_(model),
+      device_(device),
       communicator_(communicator),
       load_(std::move(load)),
+      staging_(device.allocate(model.options().batch.bytes(), Placement::host)),
       batch_(device.allocate(model.options().batch.bytes(), Placement::device)),
       weights_(device.allocate(model.estimate().weights_slot_bytes(), Placement::device)),
       gradients_(device.allocate(model.estimate().gradients_slot_bytes(), Placement::device)) {}
 PlainStep::~PlainStep() = default;
 
 void PlainStep::gradients(Step step) {
-  Stream stream;
+  Stream& stream = device_.setup_stream();
   ShardProgram& shards = model_.shards();
   shards.scales(stream, communicator_);
   for (Micro micro{0}; micro.value() < model_.options().micro_batches; ++micro) {
-    load_(step, micro, batch_->bytes());
+    load_(step, micro, staging_->bytes());
+    device_.upload_now(staging_->bytes(), batch_->bytes());
     for (Unit unit{0}; unit.value() < model_.units(); ++unit) {
       shards.gather(stream, unit, weights_->bytes(), communicator_);
       model_.compute().forward(stream, step, micro, unit, batch_->bytes(), weights_->bytes());
@@ -35,9 +38,10 @@ void PlainStep::gradients(Step step) {
 
 StepNumbers PlainStep::run(EpochId epoch, Step step, double learning_rate) {
   gradients(step);
-  Stream stream;
+  Stream& stream = device_.setup_stream();
   model_.shards().verdict(stream, epoch, step, communicator_);
   for (Unit unit{0}; unit.value() < model_.units(); ++unit) model_.shards().optimize(stream, step, unit, learning_rate);
+  device_.wait(stream);
   return model_.shards().numbers();
 }
 

@@ -11,9 +11,9 @@ namespace troupe {
 /// reference of tests and benchmarks. One thread a rank.
 class PlainStep {
  public:
-  /// Fills a batch slot for (step, micro) of this rank.
+  /// Fills a batch for (step, micro) of this rank: host memory, which is then uploaded.
   using Load = std::function<void(Step, Micro, std::span<std::byte> batch)>;
-  /// `model` and `communicator` (dp_shard and world alike) outlive it.
+  /// `model` and `communicator` (dp_shard and world alike) outlive it, as does `device`, on whose set-up's stream all runs.
   PlainStep(TrainingModel& model, Device& device, Communicator& communicator, Load load);
   ~PlainStep();
 
@@ -24,9 +24,10 @@ class PlainStep {
 
  private:
   TrainingModel& model_;
+  Device& device_;
   Communicator& communicator_;
   Load load_;
-  std::unique_ptr<Buffer> batch_, weights_, gradients_;
+  std::unique_ptr<Buffer> staging_, batch_, weights_, gradients_;
 };
 
 }  // namespace troupe

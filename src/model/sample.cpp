@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "src/model/device_rotary_table.hpp"
 #include "src/model/tape_program.hpp"
 
 namespace troupe {
@@ -23,13 +24,13 @@ class Inference {
         layout_(model.estimate().layout),
         plan_(plan_tapes(model.description(), layout_, {1, static_cast<std::int64_t>(length), model.options().compute}, {.inference = true})),
         arena_(device.allocate(plan_.arena_bytes, Placement::device)),
-        batch_(device.allocate(std::size_t{2} * length * sizeof(std::int32_t), Placement::device)) {
+        batch_(device.allocate(std::size_t{2} * length * sizeof(std::int32_t), Placement::device)),
+        row_(device.allocate(static_cast<std::size_t>(model.description().vocab_size) * sizeof(double), Placement::device)) {
     const DType type = plan_.sizes.compute == DType::f64 ? DType::f64 : DType::f32;
     const Shape shape{plan_.sizes.seq_len, model.description().head_dim / 2, 2};
     rotary_ = device.allocate(static_cast<std::size_t>(shape.elements()) * size_of(type), Placement::device);
-    std::vector<double> table = rotary_table(model.description().rotary, plan_.sizes.seq_len);
     const TensorView rotary = TensorView::contiguous(rotary_->bytes().data(), type, shape, device.info().id);
-    device.kernels().cast(stream_, TensorView::contiguous(table.data(), DType::f64, shape), rotary);
+    fill_rotary_table(device, model.description().rotary, rotary);
     program_ =
         std::make_unique<TapeProgram>(TapeProgram::Inputs{plan_, layout_, device.kernels(), arena_->bytes(), rotary, model.float8_scales(), nullptr, 1.0});
   }
@@ -38,25 +39,26 @@ class Inference {
   std::vector<double> next(std::span<const std::int32_t> tokens, const std::vector<std::unique_ptr<Buffer>>& weights) {
     std::vector<std::int32_t> padded(static_cast<std::size_t>(plan_.sizes.seq_len), 0);
     std::copy(tokens.begin(), tokens.end(), padded.begin());
-    const Shape shape{plan_.sizes.seq_len};
-    device_.kernels().cast(stream_, TensorView::contiguous(padded.data(), DType::i32, shape),
-                           TensorView::contiguous(batch_->bytes().data(), DType::i32, shape, device_.info().id));
-    for (std::uint32_t u = 0; u < weights.size(); ++u) program_->forward(stream_, Step{0}, Micro{0}, Unit{u}, batch_->bytes(), weights[u]->bytes());
+    const auto from = std::as_bytes(std::span(padded));
+    device_.upload_now(from, batch_->bytes().first(from.size()));
+    Stream& stream = device_.setup_stream();
+    for (std::uint32_t u = 0; u < weights.size(); ++u) program_->forward(stream, Step{0}, Micro{0}, Unit{u}, batch_->bytes(), weights[u]->bytes());
     const TensorView logits = program_->logits();
     std::vector<double> row(static_cast<std::size_t>(logits.shape[1]));
     TensorView last = logits.rows(static_cast<std::int64_t>(tokens.size()) - 1, 1);
     last = TensorView::contiguous(last.data, last.dtype, {logits.shape[1]}, last.device);
-    device_.kernels().cast(stream_, last, TensorView::contiguous(row.data(), DType::f64, {logits.shape[1]}));
+    const TensorView wide = TensorView::contiguous(row_->bytes().data(), DType::f64, last.shape, last.device);
+    device_.kernels().cast(stream, last, wide);
+    device_.download_now(bytes_of(wide), std::as_writable_bytes(std::span(row)));
     return row;
   }
   [[nodiscard]] std::int64_t length() const noexcept { return plan_.sizes.seq_len; }
 
  private:
-  Stream stream_;
   Device& device_;
   const WeightLayout& layout_;
   TapePlan plan_;
-  std::unique_ptr<Buffer> arena_, batch_, rotary_;
+  std::unique_ptr<Buffer> arena_, batch_, rotary_, row_;  // row_: one row of logits in fp64
   std::unique_ptr<TapeProgram> program_;
 };
 
@@ -85,11 +87,10 @@ void check(const TrainingModel& model, std::span<const std::int32_t> prompt) {
 
 std::vector<std::int32_t> sample(TrainingModel& model, Device& device, std::span<const std::int32_t> prompt, const SampleOptions& options) {
   check(model, prompt);
-  Stream stream;
   std::vector<std::unique_ptr<Buffer>> weights;
   for (std::uint32_t u = 0; u < model.units(); ++u) {
     weights.push_back(device.allocate(model.shards().weights_bytes(Unit{u}), Placement::device));
-    model.place_weights(stream, Unit{u}, weights.back()->bytes());
+    model.place_weights(device.setup_stream(), Unit{u}, weights.back()->bytes());
   }
   std::mt19937_64 random(options.seed);
   std::vector<std::int32_t> text(prompt.begin(), prompt.end());

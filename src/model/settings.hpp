@@ -63,7 +63,7 @@ inline void describe(Schema& schema, Float8Settings& s) {
       .alias(alias("enable_fsdp_float8_all_gather"));
   schema
       .key("precompute_float8_dynamic_scale_for_fsdp", &s.precompute_float8_dynamic_scale_for_fsdp, KeyClass::epoch,
-           "compute the scales of all weights together, with one all-reduce")
+           "no effect: where fp8 weights are gathered, all their scales are always computed together, with one all-reduce")
       .alias(alias("precompute_float8_dynamic_scale_for_fsdp"));
   schema.key("recipe_name", &s.recipe_name, KeyClass::epoch, "granularity of the scales; unset means tensorwise")
       .alias(alias("recipe_name"))
@@ -71,7 +71,7 @@ inline void describe(Schema& schema, Float8Settings& s) {
   schema.key("filter_fqns", &s.filter_fqns, KeyClass::epoch, "linear layers whose name contains one of these stay as they are")
       .alias(alias("filter_fqns"))
       .or_single();
-  schema.key("emulate", &s.emulate, KeyClass::epoch, "emulate fp8 products where the device has none (always so on a CPU)").alias(alias("emulate"));
+  schema.key("emulate", &s.emulate, KeyClass::epoch, "no effect: fp8 products are emulated wherever the device has none, so always on a CPU").alias(alias("emulate"));
   schema.ignored("force_recompute_fp8_weight_in_bwd", "the backward pass gathers its weights again in any case");
 }
 

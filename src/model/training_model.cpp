@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "src/model/device_rotary_table.hpp"
 #include "src/model/initialise.hpp"
 #include "src/model/shard_memory.hpp"
 #include "src/model/state_program.hpp"
@@ -58,14 +59,6 @@ std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingE
   items.push_back({"weights slot", e.weights_slot_bytes(), true});
   items.push_back({"gradients slot", e.gradients_slot_bytes(), true});
   return items;
-}
-
-/// Host values into device memory, converted on the way.
-void upload(Kernels& kernels, std::span<const double> values, TensorView to) {
-  Stream stream;
-  const Shape shape{to.shape.elements()};
-  kernels.cast(stream, TensorView::contiguous(const_cast<double*>(values.data()), DType::f64, shape),
-               TensorView::contiguous(to.data, to.dtype, shape, to.device));
 }
 
 }  // namespace
@@ -126,7 +119,7 @@ struct TrainingModel::Parts {
         compute(compute_inputs()),
         shards(shard_inputs(halt)) {
     new (totals->bytes().data()) StepTotals();
-    upload(device.kernels(), rotary_table(model.rotary, estimate.tapes.sizes.seq_len), rotary_view());
+    fill_rotary_table(device, model.rotary, rotary_view());
     if (allocated() != estimate.resident_bytes()) {
       throw std::logic_error("memory of " + model.name + ": planned " + std::to_string(estimate.resident_bytes()) + " bytes, allocated " +
                              std::to_string(allocated()));
@@ -171,10 +164,11 @@ const ModelDescription& TrainingModel::description() const noexcept { return par
 const TrainingOptions& TrainingModel::options() const noexcept { return parts_->options; }
 const TrainingEstimate& TrainingModel::estimate() const noexcept { return parts_->estimate; }
 std::size_t TrainingModel::allocated_bytes() const noexcept { return parts_->allocated(); }
+std::size_t TrainingModel::device_bytes() const noexcept { return parts_->allocated() - parts_->totals->bytes().size(); }
 
 void TrainingModel::initialise(std::uint64_t seed) {
-  Kernels& kernels = parts_->device.kernels();
-  Stream stream;
+  Device& device = parts_->device;
+  Stream& stream = device.setup_stream();
   constexpr std::size_t chunk = std::size_t{1} << 20;  // elements on the host at once
   std::vector<float> values;
   for (std::size_t i = 0; i < parts_->estimate.layout.parameters.size(); ++i) {
@@ -186,14 +180,13 @@ void TrainingModel::initialise(std::uint64_t seed) {
     for (std::size_t done = 0; done < count; done += chunk) {
       values.resize(std::min(chunk, count - done));
       initial.fill(first + done, values);
-      const Shape shape{static_cast<std::int64_t>(values.size())};
-      kernels.cast(stream, TensorView::contiguous(values.data(), DType::f32, shape),
-                   TensorView::contiguous(master.data + done * sizeof(float), DType::f32, shape, master.device));
+      device.upload_now(std::as_bytes(std::span(values)), bytes_of(master).subspan(done * sizeof(float), values.size() * sizeof(float)));
     }
-    kernels.fill(stream, parts_->memory.first_moment(i), 0.0);
-    kernels.fill(stream, parts_->memory.second_moment(i), 0.0);
-    kernels.fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, master.device), 0.0);
+    device.kernels().fill(stream, parts_->memory.first_moment(i), 0.0);
+    device.kernels().fill(stream, parts_->memory.second_moment(i), 0.0);
+    device.kernels().fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, master.device), 0.0);
   }
+  device.wait(stream);
 }
 
 std::vector<const float*> TrainingModel::float8_scales() const { return parts_->scales(); }

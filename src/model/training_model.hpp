@@ -88,6 +88,7 @@ class TrainingModel {
   [[nodiscard]] const TrainingEstimate& estimate() const noexcept;
   /// Bytes that the constructor took from the device; equals estimate().resident_bytes().
   [[nodiscard]] std::size_t allocated_bytes() const noexcept;
+  [[nodiscard]] std::size_t device_bytes() const noexcept;  ///< of those, what lies in Placement::device
   /// [LaidParameter]: where the scale of each weight that computes in fp8 lies; null for the others.
   [[nodiscard]] std::vector<const float*> float8_scales() const;
   /// All weights of a unit, cast as a gather would, where this rank is the whole world (sampling, tests);

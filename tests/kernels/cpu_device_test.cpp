@@ -24,6 +24,28 @@ TEST_F(CpuDevice, AllocatesZeroedAlignedMemory) {
   for (const std::byte value : buffer->bytes()) ASSERT_EQ(value, std::byte{0});
 }
 
+TEST_F(CpuDevice, CountsWhatItHandedOutAndGotBack) {
+  const std::size_t before = device_->allocated_bytes(Placement::device);
+  auto first = device_->allocate(1000, Placement::device);
+  const auto second = device_->allocate(24, Placement::device), host = device_->allocate(7, Placement::host);
+  EXPECT_EQ(device_->allocated_bytes(Placement::device), before + 1024);
+  EXPECT_EQ(device_->allocated_bytes(Placement::host), 7U);
+  first.reset();
+  EXPECT_EQ(device_->allocated_bytes(Placement::device), before + 24);
+}
+
+TEST_F(CpuDevice, CopiesBetweenHostAndDeviceMemory) {
+  const auto memory = device_->allocate(8, Placement::device);
+  std::vector<std::byte> from(8), to(8);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 31 + 1);
+  device_->upload_now(from, memory->bytes());
+  device_->download_now(memory->bytes(), to);
+  EXPECT_EQ(to, from);
+  EXPECT_THROW(device_->upload_now(std::span(from).first(7), memory->bytes()), std::invalid_argument);
+  EXPECT_THROW(device_->download_now(memory->bytes(), std::span(to).first(7)), std::invalid_argument);
+  EXPECT_TRUE(device_->host_visible());
+}
+
 TEST_F(CpuDevice, RefusesToHaveNoThread) { EXPECT_THROW(static_cast<void>(make_cpu_device(0)), std::invalid_argument); }
 
 TEST_F(CpuDevice, KernelsRunOnLanes) {

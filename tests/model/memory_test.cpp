@@ -20,10 +20,16 @@ class WatchedDevice final : public Device {
     handed_out.push_back(buffer->bytes());
     return buffer;
   }
+  [[nodiscard]] std::size_t allocated_bytes(Placement placement) const noexcept override { return cpu_->allocated_bytes(placement); }
   [[nodiscard]] std::unique_ptr<Lane> open_lane(LaneKind kind, Rank rank, const Clock& clock, LaneObserver* observer) override {
     return cpu_->open_lane(kind, rank, clock, observer);
   }
   [[nodiscard]] Kernels& kernels() noexcept override { return cpu_->kernels(); }
+  void upload(Stream& stream, std::span<const std::byte> from, std::span<std::byte> to) override { cpu_->upload(stream, from, to); }
+  void download(Stream& stream, std::span<const std::byte> from, std::span<std::byte> to) override { cpu_->download(stream, from, to); }
+  void wait(Stream& stream) override { cpu_->wait(stream); }
+  [[nodiscard]] bool host_visible() const noexcept override { return true; }
+  [[nodiscard]] Stream& setup_stream() noexcept override { return cpu_->setup_stream(); }
   std::vector<std::span<std::byte>> handed_out;
 
  private:
@@ -67,6 +73,8 @@ TEST_P(Memory, WhatWasPlannedIsAllocatedAndUsedToTheLastByteAndAStepAllocatesNot
   for (const auto& bytes : device.handed_out) allocated += bytes.size();
   EXPECT_EQ(allocated, model.estimate().resident_bytes());
   EXPECT_EQ(allocated, model.allocated_bytes());
+  EXPECT_EQ(device.allocated_bytes(Placement::device), model.device_bytes());
+  EXPECT_EQ(device.allocated_bytes(Placement::device) + device.allocated_bytes(Placement::host), allocated);
 
   model.initialise(1);
   SoleCommunicator alone;

@@ -1,8 +1,11 @@
 #include <ATen/Parallel.h>
 #include <sys/sysinfo.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -35,6 +38,21 @@ void set_threads(int threads) {
   at::set_num_threads(threads);
 }
 
+using ByteCount = std::shared_ptr<std::atomic<std::size_t>>;  // shared, because a buffer may outlive its device
+
+class CountedBuffer final : public Buffer {
+ public:
+  CountedBuffer(std::unique_ptr<Buffer> memory, ByteCount count) : memory_(std::move(memory)), count_(std::move(count)) { *count_ += memory_->bytes().size(); }
+  ~CountedBuffer() override { *count_ -= memory_->bytes().size(); }
+  CountedBuffer(const CountedBuffer&) = delete;
+  CountedBuffer& operator=(const CountedBuffer&) = delete;
+  [[nodiscard]] std::span<std::byte> bytes() const noexcept override { return memory_->bytes(); }
+
+ private:
+  std::unique_ptr<Buffer> memory_;
+  ByteCount count_;
+};
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads) {
@@ -44,7 +62,10 @@ class CpuDevice final : public Device {
   }
 
   [[nodiscard]] const DeviceInfo& info() const noexcept override { return info_; }
-  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes, Placement) override { return allocate_host(bytes); }
+  [[nodiscard]] std::unique_ptr<Buffer> allocate(std::size_t bytes, Placement placement) override {
+    return std::make_unique<CountedBuffer>(allocate_host(bytes), counts_[static_cast<std::size_t>(placement)]);
+  }
+  [[nodiscard]] std::size_t allocated_bytes(Placement placement) const noexcept override { return *counts_[static_cast<std::size_t>(placement)]; }
   [[nodiscard]] std::unique_ptr<Lane> open_lane(LaneKind kind, Rank rank, const Clock& clock, LaneObserver* observer) override {
     return make_thread_lane(kind, rank, clock, observer);
   }
@@ -63,6 +84,7 @@ class CpuDevice final : public Device {
   }
 
   Stream setup_stream_;
+  std::array<ByteCount, 2> counts_{std::make_shared<std::atomic<std::size_t>>(0), std::make_shared<std::atomic<std::size_t>>(0)};
   DeviceInfo info_;
   cpu::CpuKernels kernels_;
 };
