@@ -27,10 +27,11 @@ constexpr std::size_t most_names = std::size_t{1} << 16;  ///< texts of marks di
 
 class RingTracer::Ring {
  public:
-  explicit Ring(std::size_t capacity) : events_(std::max<std::size_t>(capacity, 1)) {}
+  Ring(std::size_t capacity, std::optional<std::pair<Step, Step>> steps) : events_(std::max<std::size_t>(capacity, 1)), steps_(steps) {}
 
   void add(TraceEvent event, std::string_view track, std::string_view name, std::string_view outcome = {}) {
     const std::lock_guard lock(mutex_);
+    if (!wanted(event)) return;
     event.track = intern(track);
     event.name = intern(name);
     event.outcome = intern(outcome);
@@ -46,6 +47,11 @@ class RingTracer::Ring {
   }
 
  private:
+  bool wanted(const TraceEvent& event) {
+    if (!steps_ || event.kind == TraceEvent::Kind::mark) return true;
+    if (event.kind != TraceEvent::Kind::slots) latest_ = event.where.step;  // slot counts come without a step: they belong to what happens then
+    return steps_->first <= latest_ && latest_ <= steps_->second;
+  }
   std::uint32_t intern(std::string_view text) {
     if (const auto found = ids_.find(text); found != ids_.end()) return found->second;
     if (names_.size() >= most_names) return intern("(too many different names)");
@@ -57,6 +63,8 @@ class RingTracer::Ring {
 
   mutable std::mutex mutex_;
   std::vector<TraceEvent> events_;
+  std::optional<std::pair<Step, Step>> steps_;
+  Step latest_{0};
   std::uint64_t added_ = 0;
   std::deque<std::string> names_{"(too many different names)"};  // a deque, so that the keys below stay where they are
   std::unordered_map<std::string_view, std::uint32_t> ids_{{names_.front(), 0}};
@@ -77,7 +85,7 @@ class RingTracer::RankLanes final : public LaneObserver {
 
 RingTracer::RingTracer(const RingTracerOptions& options) : first_(options.ranks.at(0)) {
   for (const Rank rank : options.ranks) {
-    const auto ring = rings_.emplace(rank, std::make_unique<Ring>(options.events)).first;
+    const auto ring = rings_.emplace(rank, std::make_unique<Ring>(options.events, options.steps)).first;
     lanes_.emplace(rank, std::make_unique<RankLanes>(rank, *ring->second));
   }
 }

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "src/base/result.hpp"
@@ -15,10 +17,12 @@ namespace troupe {
 struct RingTracerOptions {
   std::vector<Rank> ranks{Rank{0}};           ///< that live in this process
   std::size_t events = std::size_t{1} << 16;  ///< kept a rank, the newest; about 96 bytes each in memory and 250 in a file
+  std::optional<std::pair<Step, Step>> steps = {};  ///< first and last to keep; what belongs to no step (but marks) is left out then
 };
 
 /// The tracer of one process: a ring of events for each of its ranks, allocated once. Any thread; an event takes a lock of its
-/// rank for the time of a copy. Events of other ranks are dropped.
+/// rank for the time of a copy. Events of other ranks are dropped. With `steps`, spans and letters of other steps are, and slot counts
+/// while the rank's latest event is of another step; marks are always kept.
 class RingTracer final : public Tracer {
  public:
   explicit RingTracer(const RingTracerOptions& options);

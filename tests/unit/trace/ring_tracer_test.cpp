@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "src/trace/chrome_trace.hpp"
+#include "src/trace/settings.hpp"
 #include "tests/unit/trace/trace_rules.hpp"
 
 namespace troupe {
@@ -125,6 +126,33 @@ TEST(RingTracer, KeepsTheNewestEventsAndSaysHowManyWentBefore) {
   EXPECT_EQ(trace.names[trace.events.front().name], "op 15");
   EXPECT_EQ(trace.names[trace.events.back().name], "op 24");
   EXPECT_EQ(written(tracer)["otherData"]["overwritten_events"], "15");
+}
+
+TEST(RingTracer, KeepsTheStepsThatWereAskedForAlone) {
+  const TraceSettings settings{.enable = true, .steps = {3, 4}};
+  RingTracer tracer({.steps = settings.window()});
+  for (std::uint64_t step = 0; step <= 6; ++step) {
+    const Where there{EpochId{1}, Step{step}, {}, {}};
+    const auto text = std::to_string(step);
+    tracer.span({.rank = Rank{0}, .track = "compute", .name = "span " + text, .where = there, .ended = Nanos{1}});
+    tracer.slots_in_use(Rank{0}, "weights", static_cast<std::uint32_t>(step), Nanos{2});
+    tracer.letter_sent(Rank{0}, "compute", "Letter", step, there, Nanos{3});
+    tracer.letter_received(Rank{0}, "sharding", "Letter", step, there, Nanos{4});
+    LaneOperation gather;
+    gather.name = "gather " + text;
+    gather.where = there;
+    tracer.lanes_of(Rank{0}).finished(LaneKind::comm, gather, Nanos{4}, Nanos{4}, Nanos{5}, {});
+  }
+  tracer.mark(Rank{0}, "fault", Nanos{6});
+  const RankTrace trace = tracer.snapshot(Rank{0});
+  ASSERT_EQ(trace.events.size(), 2 * 5U + 1);
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind == TraceEvent::Kind::mark) continue;
+    const std::uint64_t step = event.kind == TraceEvent::Kind::slots ? event.value : event.where.step.value();
+    EXPECT_TRUE(step == 3 || step == 4) << trace.names[event.name] << ' ' << step;
+  }
+  EXPECT_EQ(trace.events.back().kind, TraceEvent::Kind::mark);
+  EXPECT_EQ(trace.overwritten, 0U);
 }
 
 TEST(RingTracer, ReportsItsLanesUnderTheirRank) {
