@@ -60,7 +60,7 @@ struct DebugSettings {
 inline void describe(Schema& schema, DebugSettings& s) {
   schema.section("debug", "Seeds and determinism.");
   schema.key("seed", &s.seed, KeyClass::frozen, "of initialisation and of the order of the data").at_least(0).alias("training.seed");
-  schema.key("deterministic", &s.deterministic, KeyClass::epoch, "repeat bit for bit; unset: true on a CPU").alias("training.deterministic");
+  schema.key("deterministic", &s.deterministic, KeyClass::epoch, "repeat bit for bit; no effect on a CPU, which always does").alias("training.deterministic");
 }
 
 /// [parallelism]: the mesh. A degree of -1 is what is left of the world size.
