@@ -1,6 +1,7 @@
 #include "src/metrics/metrics_file.hpp"
 
 #include <charconv>
+#include <fstream>
 #include <optional>
 #include <string>
 
@@ -17,18 +18,23 @@ std::optional<std::uint64_t> step_of_line(std::string_view line) {
   return error == std::errc{} && end != line.data() + line.size() && *end == ',' ? std::optional(step) : std::nullopt;
 }
 
+/// The number of the first line that is none of ours, 0 if there is none. Only reads: a file of another kind stays as it is.
+std::uint64_t foreign_line(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::uint64_t number = 0;
+  for (std::string line; std::getline(file, line);) {
+    ++number;
+    const bool torn = file.eof();  // the last one, without line feed: any beginning of ours will do
+    const bool ours = torn ? line.starts_with(line_begins) || line_begins.starts_with(line) : step_of_line(line).has_value();
+    if (!ours) return number;
+  }
+  return 0;
+}
+
 }  // namespace
 
 Result<MetricsFile> MetricsFile::open(const std::filesystem::path& path, Step restored, const DeviceRates& rates) {
-  std::uint64_t number = 0, strange = 0;
-  // Looked at first and cut second, so that a file that is not ours stays as it is.
-  auto looked = LineFile::open(path, [&](std::string_view line) {
-    ++number;
-    if (strange == 0 && !step_of_line(line)) strange = number;
-    return true;
-  });
-  if (!looked) return looked.error();
-  if (strange != 0) return Error{path.string() + ":" + std::to_string(strange) + ": not a line of metrics; move the file away"};
+  if (const std::uint64_t strange = foreign_line(path); strange != 0) return Error{path.string() + ":" + std::to_string(strange) + ": not a line of metrics; move the file away"};
   auto file = LineFile::open(path, [&](std::string_view line) { return *step_of_line(line) <= restored.value(); });
   if (!file) return file.error();
   return MetricsFile(std::move(*file), rates);

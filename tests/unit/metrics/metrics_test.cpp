@@ -109,6 +109,15 @@ TEST(MetricsFile, AFileOfAnotherKindIsLeftAsItIs) {
   EXPECT_THAT(read_file(path), HasSubstr("my notes"));
 }
 
+TEST(MetricsFile, AFileOfAnotherKindKeepsItsLastLineWithoutLineFeedToo) {
+  const TemporaryFolder run;
+  for (const std::string text : {"my notes\nand their end", "one line", "{\"step\":1,\"loss\":2}\nmy notes"}) {
+    const auto path = run.write("metrics.jsonl", text);
+    EXPECT_FALSE(MetricsFile::open(path, Step{0}, {})) << text;
+    EXPECT_EQ(read_file(path), text);
+  }
+}
+
 TEST(LineFile, LinesThatDidNotFitTheDiskAreWrittenLater) {
   const TemporaryFolder run;
   const auto path = run.path() / "lines";
