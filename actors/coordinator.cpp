@@ -151,7 +151,7 @@ void Coordinator::act() {
 }
 
 void Coordinator::decide_membership() {
-  if (stop_asked_) return raise({"stopped before all ranks had joined", std::nullopt});
+  if (stop_asked_) return end_before_the_epoch();
   const EpochDecision decision = decide_epoch(runtime().clock.now() - phase_since_, members_.all_joined(), options_.epoch);
   if (const auto* refusal = std::get_if<RefuseEpoch>(&decision)) return raise({refusal->problem, refusal->rank});
   if (const auto* epoch = std::get_if<BeginEpoch>(&decision)) begin(*epoch);
@@ -211,20 +211,33 @@ void Coordinator::finish_when_stopped() {
 }
 
 void Coordinator::seal(CheckpointParts parts) {
-  const Where where{epoch(), parts.step, {}, {}};
-  Runtime& runtime = this->runtime();
-  const auto tell_outcome = [&runtime, where, self = self()](const std::string& problem) {
+  const Step step = parts.step;
+  if (std::string problem = parts.problem(); !problem.empty()) {  // all ranks have told their part: nobody writes there any more
+    std::function<void()> clear;
+    if (options_.give_up) clear = [give_up = options_.give_up, step, epoch = parts.epoch] { give_up(step, epoch); };
+    return post_to_storage(fmt::format("give up step {}", step.value()), step, std::move(problem), std::move(clear));
+  }
+  if (!options_.seal) return post_to_storage({}, step, "this job has no storage", {});
+  post_to_storage(fmt::format("seal step {}", step.value()), step, {}, [seal = options_.seal, parts = std::move(parts)] { seal(parts); });
+}
+
+void Coordinator::post_to_storage(std::string name, Step step, std::string problem, std::function<void()> work) {
+  const Where where{epoch(), step, {}, {}};
+  auto tell_outcome = [&runtime = runtime(), where, self = self()](const std::string& found) {
     troupe::send<schema::CheckpointSealed>(runtime, Heading{self, self, where, {}, Nanos{0}, 0}, [&](auto body) {
-      body.setOk(problem.empty());
-      body.setProblem(problem);
+      body.setOk(found.empty());
+      body.setProblem(found);
     });
   };
-  if (const std::string problem = parts.problem(); !problem.empty() || options_.storage == nullptr || !options_.seal) return tell_outcome(problem.empty() ? "this job has no storage" : problem);
+  if (!work || options_.storage == nullptr) return tell_outcome(problem.empty() ? "this job has no storage" : problem);
   LaneOperation operation;
-  operation.name = fmt::format("seal step {}", parts.step.value());
+  operation.name = std::move(name);
   operation.where = where;
-  operation.work = [seal = options_.seal, parts = std::move(parts)](Stream&) { seal(parts); };
-  operation.done = [tell_outcome](const Outcome& outcome) { tell_outcome(outcome.ok() ? std::string{} : outcome.cause.empty() ? std::string{"halted"} : outcome.cause); };
+  operation.work = [work = std::move(work)](Stream&) { work(); };
+  operation.done = [tell_outcome, problem = std::move(problem)](const Outcome& outcome) {
+    if (!problem.empty()) return tell_outcome(problem);
+    tell_outcome(outcome.ok() ? std::string{} : outcome.cause.empty() ? std::string{"halted"} : outcome.cause);
+  };
   options_.storage->post(std::move(operation));
 }
 
@@ -245,6 +258,24 @@ void Coordinator::end_epoch() {
   };
   if (epoch_) return tell_members<schema::EpochEnd>(ActorKind::supervisor, epoch_->reports.last_joined(), fill);
   for (const JoinedRank& member : members_.all_joined()) tell<schema::EpochEnd>({member.rank, ActorKind::supervisor}, Where{epoch(), {}, {}, {}}, fill);
+}
+
+void Coordinator::end_before_the_epoch() {
+  enter(Phase::ending);
+  for (const JoinedRank& member : members_.all_joined())
+    tell<schema::EpochEnd>({member.rank, ActorKind::supervisor}, Where{epoch(), {}, {}, {}}, [](schema::EpochEnd::Builder body) { body.setFinal(true); });
+  finish_when_stopped();
+}
+
+void Coordinator::handler_failed(const std::string& cause) {
+  try {
+    raise({cause, std::nullopt});
+  } catch (...) {  // JobEvents cannot be told: the ranks still must be
+    runtime().log.error(cause);
+    if (phase_ == Phase::over || phase_ == Phase::ending) return;
+    cause_ = Fault{cause, std::nullopt};
+    end_epoch();
+  }
 }
 
 void Coordinator::finish() {

@@ -26,6 +26,8 @@ struct CoordinatorOptions {
   std::function<std::uint64_t(Step)> tokens_before;  ///< valid tokens up to a restored step; called once for each epoch
   /// Writes and renames the manifest; runs on `storage`, may block; throws with what the storage said.
   std::function<void(const CheckpointParts&)> seal;
+  /// Removes what was written of a checkpoint that lacks a part; runs on `storage`, may block. Empty: it stays where it is.
+  std::function<void(Step, EpochId)> give_up;
   Lane* storage = nullptr;                          ///< outlives the actor
 };
 
@@ -82,10 +84,16 @@ class Coordinator final : public Actor<Coordinator> {
   void drain_when_finished();
   void finish_when_stopped();
   void seal(CheckpointParts parts);
+  /// Posts `work` to the storage lane; what became of the checkpoint comes back as CheckpointSealed. `problem`: known before the work.
+  void post_to_storage(std::string name, Step step, std::string problem, std::function<void()> work);
   /// The first is the cause of the epoch's end; later ones are told to JobEvents and change nothing.
   void raise(Fault fault);
   void end_epoch();
+  /// A stop while ranks still join: there is nothing to save, and nothing has failed.
+  void end_before_the_epoch();
   void finish();
+  /// An exception of a handler or of JobEvents: the job's books may be wrong, so it ends.
+  void handler_failed(const std::string& cause) override;
   void check_deadlines();
   void enter(Phase phase);
   template <class T, class Fill>

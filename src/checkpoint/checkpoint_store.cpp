@@ -182,6 +182,23 @@ Result<void> CheckpointStore::purge(std::int64_t keep, std::optional<Step> spare
   return {};
 }
 
+Result<std::vector<std::string>> CheckpointStore::set_aside_after(Step step) {
+  const auto entries = storage_.list(folder_);
+  if (!entries) return entries.error();
+  std::vector<std::string> names;
+  for (const auto& entry : *entries) {
+    const auto later = step_of(entry.name, "");
+    if (!later || !entry.folder || *later <= step) continue;
+    std::string name;
+    for (std::uint64_t k = 1; name.empty() || storage_.exists(folder_ / name); ++k) name = entry.name + ".abandoned-" + std::to_string(k);
+    if (auto moved = storage_.rename(folder_ / entry.name, folder_ / name); !moved) return moved.error();
+    names.push_back(std::move(name));
+  }
+  if (names.empty()) return names;
+  if (auto synced = storage_.sync_folder(folder_); !synced) return synced.error();
+  return names;
+}
+
 Result<std::vector<std::string>> CheckpointStore::clean() {
   auto entries = storage_.list(folder_);
   if (!entries) return entries.error();

@@ -45,23 +45,19 @@ void ActorBase::end_span(const schema::Envelope::Reader& envelope, LetterKind ki
   Tracer* const tracer = seat_.runtime.tracer;
   if (!tracer) return;
   const Where where = where_of(envelope);
-  tracer->letter_received(seat_.self.rank, name_of(seat_.self.actor), name_of(kind), envelope.getFlow(), where, started);
+  if (envelope.getFlow() != 0)  // 0: its writer has no tracer, and an arrow no start
+    tracer->letter_received(seat_.self.rank, name_of(seat_.self.actor), name_of(kind), envelope.getFlow(), where, started);
   tracer->span({seat_.self.rank, name_of(seat_.self.actor), name_of(kind), where, Nanos{static_cast<Nanos::rep>(envelope.getSentNanos())}, started,
                 seat_.runtime.clock.now(), "ok"});
 }
 
 void ActorBase::caught(LetterKind kind, const Where& where) {
-  report_fault(std::string(name()) + " of rank " + std::to_string(seat_.self.rank.value()) + ", handling " + name_of(kind) + " of " + describe(where) + ": " +
-               text_of_current_exception());
+  const std::string who = seat_.self.rank == launcher_rank ? std::string("the ") + name() : std::string(name()) + " of rank " + std::to_string(seat_.self.rank.value());
+  handler_failed(who + ", handling " + name_of(kind) + " of " + describe(where) + ": " + text_of_current_exception());
 }
 
 void ActorBase::report_fault(const std::string& cause, Rank rank) {
-  const ActorKind own = seat_.self.actor;
-  if (own == ActorKind::coordinator) {
-    seat_.runtime.log.error(cause);
-    return;
-  }
-  const ActorAddress to = own == ActorKind::supervisor ? coordinator_address : neighbour(ActorKind::supervisor);
+  const ActorAddress to = seat_.self.actor == ActorKind::supervisor ? coordinator_address : neighbour(ActorKind::supervisor);
   tell<schema::FaultReport>(to, Where{seat_.epoch, {}, {}, {}}, [&](auto body) {
     body.setRank(rank.value());
     body.setCause(cause);

@@ -45,7 +45,7 @@ class ActorBase : public caf::event_based_actor {
   void tell(const ActorAddress& to, const Where& where, Fill&& fill, Lease lease = {}, OperationIndex operation = {}) {
     troupe::send<T>(seat_.runtime, Heading{to, seat_.self, where, operation, Nanos{0}, 0}, std::forward<Fill>(fill), std::move(lease));
   }
-  /// A FaultReport about `rank` to the own Supervisor (the Supervisor's go to the Coordinator, the Coordinator's into the log).
+  /// A FaultReport about `rank` to the own Supervisor; the Supervisor's go to the Coordinator.
   void report_fault(const std::string& cause, Rank rank);
   void report_fault(const std::string& cause) { report_fault(cause, seat_.self.rank); }
   /// Posts a Tick to this actor after `delay` of the Runtime's clock. There is no cancel: check on arrival.
@@ -57,7 +57,9 @@ class ActorBase : public caf::event_based_actor {
   [[nodiscard]] bool admit(const schema::Envelope::Reader& envelope, LetterKind kind);
   [[nodiscard]] Nanos begin_span() const { return seat_.runtime.tracer ? seat_.runtime.clock.now() : Nanos{0}; }
   void end_span(const schema::Envelope::Reader& envelope, LetterKind kind, Nanos started) const;
-  /// Call inside a catch block: reports the exception's text as a fault of this rank.
+  /// A handler threw; `cause` says which, of what letter, and the exception's text. The Coordinator, who reports to nobody, overrides it.
+  virtual void handler_failed(const std::string& cause) { report_fault(cause); }
+  /// Call inside a catch block: hands the exception's text to handler_failed().
   void caught(LetterKind kind, const Where& where);
 
  private:

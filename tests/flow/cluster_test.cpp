@@ -3,6 +3,7 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "src/runtime/send.hpp"
@@ -119,6 +120,51 @@ TEST(Cluster, AStopOnRequestEndsAtAStepBoundaryThatAllRanksShare) {
     EXPECT_LT(result.end->last_step, Step{1000});
     EXPECT_EQ(result.steps.size(), result.end->last_step.value());
   }
+}
+
+TEST(Cluster, AShardThatOneRankCannotWriteHasTheWholeCheckpointGivenUpAndTheNextIntervalTriesAgain) {
+  FlowKnobs knobs = draw_knobs(5, 2);
+  knobs.steps = 4;
+  knobs.snapshot_every = 2;
+  VirtualCluster cluster(knobs);
+  cluster.alter_lane = [](std::uint32_t rank, LaneKind lane, LaneModel& model) {
+    if (rank != 1 || lane != LaneKind::storage) return;
+    model.fault = [](const LaneOperation& operation) { return operation.where.step == Step{2} ? LaneFault{LaneFault::Kind::fail, {}, "disk is full"} : LaneFault{}; };
+  };
+  const auto result = cluster.run();
+  ASSERT_TRUE(result.end && result.end->ok) << result.flow.end.report;
+  ASSERT_EQ(result.given_up.size(), 1U) << "rank 0's shard of step 2 must not stay";
+  EXPECT_EQ(result.given_up.front(), std::pair(Step{2}, EpochId{1}));
+  EXPECT_NE(result.not_sealed.at(Step{2}).find("rank 1: save: disk is full"), std::string::npos) << result.not_sealed.at(Step{2});
+  EXPECT_EQ(result.sealed, std::vector{Step{4}});
+}
+
+TEST(Cluster, AStopWhileRanksStillJoinIsACleanEndAndThoseWhoJoinedAreTold) {
+  FlowKnobs knobs = draw_knobs(5, 2);
+  VirtualCluster cluster(knobs);
+  cluster.absent = 1;
+  cluster.before_run = [](VirtualCluster& of) {
+    of.world().clock().at(std::chrono::seconds{5}, [&of] { of.tell<schema::StopRequested>(coordinator_address, [](auto body) { body.setReason("SIGINT"); }); });
+  };
+  const auto result = cluster.run();
+  EXPECT_EQ(result.flow.end.how, RunEnd::How::finished) << result.flow.end.report;
+  ASSERT_TRUE(result.end);
+  EXPECT_TRUE(result.end->ok) << result.end->cause;
+  EXPECT_TRUE(result.end->on_request);
+  EXPECT_EQ(result.end->cause, "");
+  EXPECT_EQ(result.flow.fault, "");
+  EXPECT_EQ(result.ended, 1U);
+}
+
+TEST(Cluster, AnExceptionInTheCoordinatorEndsTheJobWithItsText) {
+  const FlowKnobs knobs = draw_knobs(5, 2);
+  VirtualCluster cluster(knobs);
+  cluster.on_step = [](const StepRecord& record) {
+    if (record.step == Step{2}) throw std::runtime_error("the books are torn");
+  };
+  const auto result = cluster.run();
+  expect_named_stop(knobs, cluster, result, "the coordinator, handling StepReport of step 2");
+  EXPECT_NE(result.end->cause.find("the books are torn"), std::string::npos) << result.end->cause;
 }
 
 }  // namespace

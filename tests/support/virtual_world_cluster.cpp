@@ -51,10 +51,12 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
   void epoch_ready(EpochId, std::uint64_t) override {}
   void step(const StepRecord& record) override {
     result_.steps.push_back(record);
+    if (cluster_.on_step) cluster_.on_step(record);
     end_if_last(record.step);
   }
   void checkpoint(Step step, const std::string& problem) override {
     if (problem.empty()) result_.sealed.push_back(step);
+    else result_.not_sealed[step] = problem;
     end_if_last(step);
   }
   void stop_requested(const std::string&, Step) override {}
@@ -111,6 +113,7 @@ void VirtualCluster::spawn_coordinator() {
   options.steps.snapshot_due = [k = knobs_](Step step) { return kind_of(k, step) == StepKind::train_and_snapshot; };
   options.train_timeout = train_timeout;
   options.seal = [](const CheckpointParts&) {};
+  options.give_up = [this](Step step, EpochId epoch) { result_.given_up.emplace_back(step, epoch); };
   options.storage = storage_.get();
   world_.actors().directory().add(coordinator_address, world_.actors().system().caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}},
                                                                                                          options, static_cast<JobEvents&>(*events_)));
@@ -134,13 +137,14 @@ void VirtualCluster::spawn_supervisor(std::uint32_t r) {
 
 VirtualCluster::Result VirtualCluster::run() {
   spawn_coordinator();
-  for (std::uint32_t r = 0; r < knobs_.ranks; ++r) spawn_supervisor(r);
+  const std::uint32_t started = knobs_.ranks - absent;
+  for (std::uint32_t r = 0; r < started; ++r) spawn_supervisor(r);
   if (before_run) before_run(*this);
   FlowResult& flow = result_.flow;
-  flow.end = world_.run([this] { return result_.end && result_.ended + result_.stuck.size() >= knobs_.ranks; }, limit);
+  flow.end = world_.run([this, started] { return result_.end && result_.ended + result_.stuck.size() >= started; }, limit);
   if (flow.end.how == RunEnd::How::finished) {
     world_.slots().expect_all_home();
-    if (result_.end->ok) world_.invariants().expect_complete(result_.end->last_step);
+    if (result_.end->ok && absent == 0) world_.invariants().expect_complete(result_.end->last_step);
   }
   flow.elapsed = world_.clock().now();
   flow.reported = world_.invariants().reported(Rank{0});

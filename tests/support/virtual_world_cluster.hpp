@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,12 +16,14 @@ namespace troupe {
 class VirtualCluster {
  public:
   std::function<void(std::uint32_t rank, LaneKind, LaneModel&)> alter_lane;
+  std::function<void(const StepRecord&)> on_step;  ///< called by the Coordinator's JobEvents
   std::function<void(VirtualCluster&)> before_run;
   std::function<void(VirtualCluster&)>
       at_the_end;  ///< called when the Coordinator has joined the last step, or sealed its checkpoint: what follows is the drain
   Nanos limit{std::chrono::seconds{300}};
   Nanos build_time{std::chrono::milliseconds{50}};
   Nanos train_timeout{std::chrono::seconds{100}};
+  std::uint32_t absent = 0;  ///< ranks, counted from the last, that never start
 
   explicit VirtualCluster(const FlowKnobs& knobs);
   ~VirtualCluster();
@@ -32,6 +35,8 @@ class VirtualCluster {
     std::optional<JobEnd> end;      ///< by the Coordinator
     std::vector<StepRecord> steps;  ///< as told to the sinks
     std::vector<Step> sealed;
+    std::vector<std::pair<Step, EpochId>> given_up;  ///< whose folders the Coordinator had removed
+    std::map<Step, std::string> not_sealed;          ///< and why
     std::vector<std::string> stuck;  ///< ranks that missed the abort's deadline
     std::uint32_t ended = 0;         ///< ranks that said so
   };

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/seal_book.hpp"
+#include "src/base/log.hpp"
 #include "src/checkpoint/checkpoint_store.hpp"
 #include "src/config/job_config.hpp"
 
@@ -16,21 +17,28 @@ class JobCheckpoints {
  public:
   JobCheckpoints(const JobConfig& config, const std::filesystem::path& run_folder);
   /// Cleans up what crashed saves left and looks for the one to resume from, reading and checking all of it. Blocks.
-  /// `warnings`: damaged ones that were passed over. An error when checkpoint.load_step names none, or all are damaged.
+  /// `warnings`: damaged ones that were passed over, and each value of the configuration that differs from the checkpoint's; the
+  /// configuration wins. An error when checkpoint.load_step names none, or all are damaged.
   [[nodiscard]] Result<void> look(std::vector<std::string>& warnings);
   [[nodiscard]] const std::optional<FoundCheckpoint>& found() const noexcept { return found_; }
   [[nodiscard]] Step restore_step() const noexcept { return found_ ? found_->manifest.position.step : Step{0}; }
   [[nodiscard]] std::uint64_t tokens() const noexcept { return found_ ? found_->manifest.position.tokens : 0; }
   /// Manifest, rename, purge. Blocks; on a storage lane. Throws std::runtime_error with what the storage said; nothing is sealed then.
-  void seal(const CheckpointParts& parts, std::uint32_t world_size);
+  /// Before the first seal, checkpoints newer than the one resumed from are set aside, so that the newest is always one of this run.
+  void seal(const CheckpointParts& parts, std::uint32_t world_size, Log& log);
+  /// Removes what ranks wrote of a checkpoint that lacks a part. Blocks; on a storage lane.
+  void give_up(Step step, EpochId epoch) { (void)store_.give_up(step, epoch); }  // what cannot be removed goes with the next seal or start
   /// Does the checkpoint of this step hold weights alone?
   [[nodiscard]] bool model_only(Step step) const;
 
  private:
+  void clear_branch(Log& log);
+
   JobConfig config_;
   std::unique_ptr<Storage> storage_;
   CheckpointStore store_;
   std::optional<FoundCheckpoint> found_;
+  bool branch_cleared_ = false;  ///< nothing newer than found_ stands beside what this run seals; the storage lane's
 };
 
 /// Rows of data used when `step` is over, in a job that resumed from `position` (null: from the seed).

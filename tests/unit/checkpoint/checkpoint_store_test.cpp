@@ -272,6 +272,31 @@ TEST(CheckpointStore, WhatChangesAfterTheCopyIsNotInTheFile) {
   EXPECT_EQ(loaded_step(storage, 1), 10U);
 }
 
+// Run to 30, go back to 10, seal 15: the next start must not find the branch that was left.
+TEST(CheckpointStore, WhatIsNewerThanTheOneGoneBackToIsSetAsideAndNeitherFoundNorPurged) {
+  MemoryStorage storage;
+  World world(2, storage, folder);
+  for (const std::uint64_t step : {10U, 20U, 30U}) world.save(step);
+  storage.put(folder / "step-20.abandoned-1" / "x", "of an earlier return");
+  const auto names = world.store.set_aside_after(Step{10});
+  ASSERT_TRUE(names) << names.error().message;
+  EXPECT_THAT(*names, ElementsAre("step-20.abandoned-2", "step-30.abandoned-1"));
+  EXPECT_TRUE(world.store.set_aside_after(Step{10})->empty()) << "once";
+  world.save(15);
+  ASSERT_TRUE(world.store.purge(1, Step{15}));
+  ASSERT_TRUE(world.store.clean());
+  EXPECT_EQ(loaded_step(storage, 2), 15U);
+  EXPECT_THAT(names_in(storage), ElementsAre("step-15", "step-20.abandoned-1", "step-20.abandoned-2", "step-30.abandoned-1"));
+}
+
+TEST(CheckpointStore, APurgeSparesTheOneThatWasJustSealedAlsoWhenNewerOnesStand) {
+  MemoryStorage storage;
+  World world(2, storage, folder);
+  for (const std::uint64_t step : {10U, 20U, 30U, 15U}) world.save(step);
+  ASSERT_TRUE(world.store.purge(2, Step{15}));
+  EXPECT_THAT(names_in(storage), ElementsAre("step-15", "step-20", "step-30"));
+}
+
 TEST(CheckpointStore, ShardsThatDoNotMakeTheWholeAreNotSealed) {
   MemoryStorage storage;
   World world(2, storage, folder);
