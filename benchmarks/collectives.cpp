@@ -2,7 +2,7 @@
 // Gloo
 //
 // Both sides run in the same processes, turn by turn, so that whatever else the machine does hits both. Printed are medians over the
-// turns; the JSON line at the end is for machines. Usage: bench_collectives [turns] [MiB]
+// turns; the JSON line at the end is for machines. Usage: bench_collectives [turns] [MiB] [KiB a chunk over tcp] [chunks]
 #define USE_C10D_GLOO
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -94,7 +94,7 @@ bool agree(const at::Tensor& ours, const at::Tensor& theirs) { return at::allclo
 
 /// The collectives of two processes over UCX's tcp: the transport, and what it needs to know.
 struct TcpGroup {
-  TcpGroup(Communicator& host, int rank, const std::string& tag, const troupe::Clock& clock) {
+  TcpGroup(Communicator& host, int rank, troupe::TransportCommunicatorOptions wanted, const troupe::Clock& clock) {
     troupe::TransportOptions options;
     options.self = {troupe::Rank{static_cast<std::uint32_t>(rank)}, troupe::Incarnation{0}};
     options.transports = "tcp";
@@ -113,8 +113,6 @@ struct TcpGroup {
     const auto* theirs = reinterpret_cast<const char*>(addresses.data()) + static_cast<std::size_t>(1 - rank) * address_bytes;
     const auto connected = transport->connect(troupe::Rank{static_cast<std::uint32_t>(1 - rank)}, troupe::Incarnation{0}, std::string(theirs, own.size()));
     if (!connected) throw std::runtime_error(connected.error().message);
-    troupe::TransportCommunicatorOptions wanted;
-    wanted.tag = tag;
     wanted.processes = {troupe::Rank{0}, troupe::Rank{1}};
     wanted.rank = static_cast<std::uint32_t>(rank);
     group = troupe::make_transport_communicator(wanted, clock, mail);
@@ -125,12 +123,12 @@ struct TcpGroup {
   std::unique_ptr<Communicator> group;
 };
 
-int run_rank(int rank, int size, int port, int turns, std::int64_t mib, const std::string& tag) {
+int run_rank(int rank, int size, int port, int turns, std::int64_t mib, const troupe::TransportCommunicatorOptions& wanted) {
   at::set_num_threads(1);
   const auto clock = troupe::make_system_clock();
   const auto group =
-      troupe::make_shared_memory_communicator({.tag = tag, .rank = static_cast<std::uint32_t>(rank), .size = static_cast<std::uint32_t>(size)}, *clock);
-  const TcpGroup tcp(*group, rank, tag, *clock);
+      troupe::make_shared_memory_communicator({.tag = wanted.tag, .rank = static_cast<std::uint32_t>(rank), .size = static_cast<std::uint32_t>(size)}, *clock);
+  const TcpGroup tcp(*group, rank, wanted, *clock);
   const auto gloo = gloo_group(rank, size, port);
   troupe::Stream stream;
   const std::int64_t count = (mib << 20) / 4, part = count / size;
@@ -192,9 +190,12 @@ int main(int argc, char** argv) {
   const int turns = argc > 1 ? std::atoi(argv[1]) : 30;
   const std::int64_t mib = argc > 2 ? std::atoll(argv[2]) : 16;
   const int size = 2, port = 20000 + getpid() % 10000;
-  const std::string tag = "bench-" + std::to_string(getpid());
+  troupe::TransportCommunicatorOptions wanted;
+  wanted.tag = "bench-" + std::to_string(getpid());
+  if (argc > 3) wanted.chunk_bytes = std::strtoull(argv[3], nullptr, 10) << 10;
+  if (argc > 4) wanted.chunks = static_cast<std::uint32_t>(std::strtoul(argv[4], nullptr, 10));
   const pid_t child = fork();
-  const int result = run_rank(child == 0 ? 1 : 0, size, port, std::max(turns, 1), std::max<std::int64_t>(mib, 1), tag);
+  const int result = run_rank(child == 0 ? 1 : 0, size, port, std::max(turns, 1), std::max<std::int64_t>(mib, 1), wanted);
   if (child == 0) _exit(result);
   int status = 0;
   waitpid(child, &status, 0);

@@ -1,4 +1,5 @@
 // benchmark transport: 16 MiB payloads from process to process, slots and hashes included, against ucx_perftest over the same transports
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,7 +57,9 @@ std::string read_all(int fd) {
   std::unique_ptr<Transport> transport;
   PayloadSlots slots(window, payload_bytes, [&](SlotIndex) { transport->slot_available(); });
   TransportHandlers handlers;
-  handlers.letter = [](const std::shared_ptr<const Parcel>&) {};
+  handlers.letter = [out, left = warm_up + payloads](const std::shared_ptr<const Parcel>&) mutable {
+    if (--left == 0) write_all(out, "all arrived intact");
+  };
   handlers.slot_for = [&](schema::Envelope::Reader, std::uint64_t bytes) { return slots.take(bytes); };
   handlers.peer_lost = [](Rank, const std::string&) {};
   transport = make_ucx_transport(options(receiver, transports), *clock, std::move(handlers));
@@ -67,7 +70,7 @@ std::string read_all(int fd) {
   std::_Exit(0);
 }
 
-/// GB/s of `payloads` payloads, `window` at a time.
+/// GB/s of `payloads` payloads, `window` at a time, from the first send until the receiver has checked the last one's hash; 0 if it never says so.
 double measure_troupe(const std::string& transports) {
   int down[2], up[2];
   if (pipe(down) != 0 || pipe(up) != 0) std::_Exit(2);
@@ -113,8 +116,11 @@ double measure_troupe(const std::string& transports) {
     }
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return pending == 0; });
+    pollfd answer{up[0], POLLIN, 0};
+    const bool intact = poll(&answer, 1, 10'000) == 1 && !read_all(up[0]).empty();
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    rate = static_cast<double>(payload_bytes) * payloads / seconds.count() / 1e9;
+    if (!intact) std::fprintf(stderr, "not all payloads arrived intact over %s\n", transports.c_str());
+    if (intact) rate = static_cast<double>(payload_bytes) * payloads / seconds.count() / 1e9;
   }
   close(down[1]);
   close(up[0]);

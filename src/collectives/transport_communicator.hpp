@@ -16,7 +16,7 @@ struct TransportCommunicatorOptions {
   std::vector<Rank> processes;              ///< of each member, as the transport names peers; each another one
   std::uint32_t rank = 0;                   ///< this member's place in `processes`
   Nanos timeout{30'000'000'000};            ///< how long a member may be silent, at the start and in a call
-  std::uint64_t chunk_bytes = 1024 * 1024;  ///< a payload; equal on all members
+  std::uint64_t chunk_bytes = 512 * 1024;   ///< a payload; equal on all members
   std::uint32_t chunks = 4;                 ///< in flight to each peer; memory: chunks × chunk_bytes, and (chunks + 1) × chunk_bytes for each peer
   std::stop_token stop{};                   ///< ends the wait for the other members
 };

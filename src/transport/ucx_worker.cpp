@@ -8,6 +8,13 @@
 namespace troupe {
 namespace {
 
+/// A payload goes through UCX in segments. Its own choice, 8 KiB, takes a system call or a queue entry for each.
+constexpr const char* tcp_segment = "512k";
+/// Must stay under 64 KiB: UCX 1.22 writes a segment's length into 16 bits (uct_mm_fifo_element), and a longer one arrives cut short:
+/// payloads hang or are torn. 64 of them take as much memory as UCX's 256 of 8 KiB do twice over.
+constexpr const char* shared_memory_segment = "60k";
+constexpr const char* shared_memory_segments = "64";
+
 void require(ucs_status_t status, const std::string& what) {
   if (status != UCS_OK) throw std::runtime_error("the transport cannot start: " + what + ": " + ucs_status_string(status));
 }
@@ -43,6 +50,10 @@ void UcxWorker::start(const TransportOptions& options, OnMessage on_message, voi
   if (!options.devices.empty()) config.set("NET_DEVICES", options.devices);
   config.set("MM_ERROR_HANDLING", "y");  // or a peer that dies is not noticed over shared memory
   config.set("KEEPALIVE_INTERVAL", std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(options.keepalive).count()) + "ms");
+  config.set("TCP_TX_SEG_SIZE", tcp_segment);
+  config.set("TCP_RX_SEG_SIZE", tcp_segment);
+  config.set("POSIX_SEG_SIZE", shared_memory_segment);
+  config.set("POSIX_FIFO_SIZE", shared_memory_segments);
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
