@@ -11,27 +11,98 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <vector>
 
 namespace troupe {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<const char*, 7> own_names{"config.toml", "metrics.jsonl", "journal.jsonl", "control.json", "logs", "trace", "checkpoint"};
+/// What a run writes, beside its checkpoints and RUN/lock.
+constexpr std::array<const char*, 7> own_names{"config.toml", "metrics.jsonl", "journal.jsonl", "control.json", "logs", "trace", "index"};
 
-RunFolder::Content look_at(const fs::path& path, bool resumable) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(path)) names.insert(entry.path().filename().string());
-  names.erase("lock");
-  if (names.empty()) return RunFolder::Content::fresh;
-  if (resumable) return RunFolder::Content::resumable;
-  for (const char* name : own_names) names.erase(name);
+/// A lock file with a PID, or a journal whose first line is one of ours: a run of Troupe was here.
+bool has_mark(const fs::path& path) {
+  std::string line;
+  if (std::ifstream lock(path / "lock"); std::getline(lock, line) && !line.empty() && line.find_first_not_of("0123456789") == std::string::npos) return true;
+  std::ifstream journal(path / "journal.jsonl");
+  if (!std::getline(journal, line)) return false;
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  return json.is_object() && json.contains("event") && json.contains("time");
+}
+
+bool is_checkpoint(const fs::path& entry) {
+  const std::string name = entry.filename().string();
+  return name.starts_with("step-") && name.size() > 5 && name.find_first_of("0123456789", 5) == 5;
+}
+
+std::vector<fs::path> checkpoints_in(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none))
+    if (is_checkpoint(entry.path())) found.push_back(entry.path());
+  return found;
+}
+
+/// The names in it that a run may have written, and the others.
+struct Names {
+  std::set<std::string> own, others;
+};
+Names names_in(const RunFolder::Request& request) {
+  std::set<std::string> mine(own_names.begin(), own_names.end());
+  mine.insert({"checkpoint", request.checkpoints.begin()->string()});
+  std::error_code none;
+  Names names;
+  for (const auto& entry : fs::directory_iterator(request.path, none)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "lock") continue;
+    const bool given = !request.keep.empty() && fs::equivalent(entry.path(), request.keep, none);  // the user's, unless a run wrote it
+    (mine.contains(name) && !(given && !has_mark(request.path)) ? names.own : names.others).insert(name);
+  }
+  return names;
+}
+
+RunFolder::Content look_at(const RunFolder::Request& request) {
+  const Names names = names_in(request);
+  if (names.own.empty() && names.others.empty()) return RunFolder::Content::fresh;
+  if (request.resumable) return RunFolder::Content::resumable;
   std::error_code ignored;
-  const auto steps = fs::file_size(path / "metrics.jsonl", ignored);
+  const auto steps = fs::file_size(request.path / "metrics.jsonl", ignored);
   const bool stepped = !ignored && steps > 0;
-  const bool own = fs::exists(path / "config.toml", ignored) || fs::exists(path / "logs", ignored);
-  return names.empty() && own && !stepped && !fs::exists(path / "checkpoint", ignored) ? RunFolder::Content::fresh : RunFolder::Content::foreign;
+  const bool saved = !checkpoints_in(request.path / request.checkpoints).empty() || !checkpoints_in(request.path / "checkpoint").empty();
+  return names.others.empty() && has_mark(request.path) && !stepped && !saved ? RunFolder::Content::fresh : RunFolder::Content::foreign;
+}
+
+/// Why this folder may not be used as asked; nothing if it may.
+std::optional<Error> objection(const RunFolder::Request& request) {
+  const std::string where = request.path.string();
+  if (request.overwrite) {
+    const Names names = names_in(request);
+    if (names.own.empty() || has_mark(request.path)) return std::nullopt;
+    return Error{fmt::format("the folder {} holds {}, but no run of Troupe has left its mark there (lock with a PID, journal.jsonl): --overwrite deletes only what a run wrote. Move it away, or choose another "
+                             "job.dump_folder", where, *names.own.begin())};
+  }
+  if (look_at(request) != RunFolder::Content::foreign) return std::nullopt;
+  return Error{fmt::format("the folder {} is not empty and {}: choose another job.dump_folder, or give --overwrite to delete what an earlier run left there", where,
+                           request.why_not.empty() ? "holds no sealed checkpoint to resume from" : request.why_not)};
+}
+
+/// Deletes what an earlier run wrote, and nothing else.
+Result<void> clear(const RunFolder::Request& request) {
+  std::vector<fs::path> doomed;
+  for (const char* name : own_names) doomed.push_back(request.path / name);
+  for (const fs::path& folder : {fs::path{"checkpoint"}, request.checkpoints})
+    for (fs::path& checkpoint : checkpoints_in(request.path / folder)) doomed.push_back(std::move(checkpoint));
+  for (const fs::path& entry : doomed) {
+    std::error_code problem;
+    if (!request.keep.empty() && fs::equivalent(entry, request.keep, problem)) continue;
+    problem.clear();
+    fs::remove_all(entry, problem);
+    if (problem) return Error{fmt::format("cannot delete {}: {} (--overwrite)", entry.string(), problem.message())};
+  }
+  return {};
 }
 
 std::string holder_of(int lock) {
@@ -50,31 +121,34 @@ Result<RunFolder> RunFolder::open(const Request& request) {
   std::error_code problem;
   fs::create_directories(request.path, problem);
   if (problem) return Error{fmt::format("cannot create the run's folder {}: {} (job.dump_folder)", request.path.string(), problem.message())};
-  const auto refuse_foreign = [&] {
-    return Error{fmt::format("the folder {} is not empty and {}: choose another job.dump_folder, or give --overwrite to delete what an earlier run left there", request.path.string(),
-                             request.why_not.empty() ? "holds no sealed checkpoint to resume from" : request.why_not)};
-  };
   const fs::path lock_path = request.path / "lock";
-  if (!fs::exists(lock_path, problem) && !request.overwrite && look_at(request.path, request.resumable) == Content::foreign) return refuse_foreign();  // leave no trace in it
+  if (!fs::exists(lock_path, problem))
+    if (auto refused = objection(request)) return *std::move(refused);  // leave no trace in it
   Descriptor lock{::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
   if (!lock) return cannot("write into the run's folder: open", lock_path);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return Error{fmt::format("the folder {} belongs to a live run with PID {}: wait for it, stop it (kill {}), or choose another job.dump_folder", request.path.string(), holder_of(lock.get()),
                              holder_of(lock.get()))};
   RunFolder folder(request.path, std::move(lock));
-  folder.content_ = look_at(request.path, request.resumable);
-  if (folder.content_ == Content::foreign && !request.overwrite) return refuse_foreign();
+  if (auto refused = objection(request)) return *std::move(refused);
+  folder.content_ = look_at(request);
   if (request.overwrite || folder.content_ == Content::fresh) {
-    for (const char* name : own_names) fs::remove_all(request.path / name, problem);
+    if (has_mark(request.path))
+      if (auto cleared = clear(request); !cleared) return cleared.error();
     folder.content_ = Content::fresh;
   }
+  const std::string pid = fmt::format("{}\n", ::getpid());
+  if (::ftruncate(folder.lock_.get(), 0) != 0 || ::pwrite(folder.lock_.get(), pid.data(), pid.size(), 0) < 0) return cannot("write", lock_path);
   for (const char* name : {"logs", "trace"}) {
     fs::create_directories(request.path / name, problem);
     if (problem) return Error{fmt::format("cannot create {}: {}", (request.path / name).string(), problem.message())};
   }
-  const std::string pid = fmt::format("{}\n", ::getpid());
-  if (::ftruncate(folder.lock_.get(), 0) != 0 || ::pwrite(folder.lock_.get(), pid.data(), pid.size(), 0) < 0) return cannot("write", lock_path);
   return folder;
+}
+
+RunFolder::~RunFolder() {
+  std::error_code ignored;
+  if (lock_ && has_control_) fs::remove(path_ / "control.json", ignored);
 }
 
 fs::path RunFolder::log_of(std::uint32_t rank) const { return path_ / "logs" / fmt::format("rank-{}.log", rank); }
@@ -96,7 +170,8 @@ Result<void> RunFolder::write(const std::string& name, const std::string& text, 
   return {};
 }
 
-Result<void> RunFolder::write_control(const std::string& address, const std::string& token) const {
+Result<void> RunFolder::write_control(const std::string& address, const std::string& token) {
+  has_control_ = true;
   return write("control.json", nlohmann::json{{"address", address}, {"token", token}, {"pid", ::getpid()}}.dump() + "\n", 0600);
 }
 
