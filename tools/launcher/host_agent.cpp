@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -78,6 +79,7 @@ std::string ranks_text(Rank first, std::uint32_t ranks) {
 
 std::string WorkerEnd::describe() const {
   const std::string who = fmt::format("{} (pid {})", ranks_text(first, ranks), pid);
+  if (lost) return fmt::format("{} has ended; how is unknown, another part of the system has taken its exit code", who);
   if (signal != 0) return fmt::format("{} was killed by signal {} ({})", who, signal, ::strsignal(signal));
   return fmt::format("{} exited with code {}", who, code);
 }
@@ -104,16 +106,28 @@ std::vector<WorkerEnd> HostAgent::reap() {
   std::vector<WorkerEnd> ends;
   std::erase_if(workers_, [&](const Worker& worker) {
     int status = 0;
-    if (::waitpid(worker.pid, &status, WNOHANG) != worker.pid) return false;
+    const pid_t ended = ::waitpid(worker.pid, &status, WNOHANG);
+    const bool lost = ended < 0 && errno == ECHILD;  // its PID may be another process's already: never touch it again
+    if (ended != worker.pid && !lost) return false;
+    if (lost) status = 0;
     ends.push_back(WorkerEnd{.first = worker.command.first, .ranks = worker.command.ranks, .pid = worker.pid, .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                             .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0, .on_our_demand = worker.killed, .log = worker.command.log});
+                             .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0, .lost = lost, .on_our_demand = worker.killed, .log = worker.command.log});
     return true;
   });
   return ends;
 }
 
-std::vector<WorkerEnd> HostAgent::stop(std::chrono::milliseconds patience) {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+bool HostAgent::must_hurry(const SignalQueue* signals) {
+  while (signals != nullptr) {
+    const auto signal = signals->next();
+    if (!signal) break;
+    if (*signal != SIGCHLD && *signal != SIGUSR1) cut_short_ = *signal;
+  }
+  return cut_short_.has_value();
+}
+
+std::vector<WorkerEnd> HostAgent::stop(std::chrono::milliseconds patience, const SignalQueue* signals) {
+  auto deadline = std::chrono::steady_clock::now() + patience;
   std::vector<WorkerEnd> ends;
   const auto collect = [&] {
     auto more = reap();
@@ -121,6 +135,7 @@ std::vector<WorkerEnd> HostAgent::stop(std::chrono::milliseconds patience) {
   };
   for (collect(); !workers_.empty(); collect()) {
     const Worker& worker = workers_.front();
+    if (must_hurry(signals)) deadline = std::min(deadline, std::chrono::steady_clock::now());
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) {
       for (Worker& late : workers_) {
@@ -130,8 +145,8 @@ std::vector<WorkerEnd> HostAgent::stop(std::chrono::milliseconds patience) {
       }
     }
     const Descriptor watched{static_cast<int>(::syscall(SYS_pidfd_open, worker.pid, 0U))};
-    pollfd waiting{watched.get(), POLLIN, 0};
-    ::poll(&waiting, 1, left > 0 ? static_cast<int>(left) : 1000);
+    std::array<pollfd, 2> waiting{pollfd{watched.get(), POLLIN, 0}, pollfd{signals == nullptr ? -1 : signals->get(), POLLIN, 0}};
+    ::poll(waiting.data(), waiting.size(), left > 0 ? static_cast<int>(left) : 1000);
   }
   return ends;
 }

@@ -11,6 +11,7 @@
 
 #include "src/base/ids.hpp"
 #include "src/base/result.hpp"
+#include "tools/launcher/signals.hpp"
 
 namespace troupe {
 
@@ -31,9 +32,10 @@ struct WorkerEnd {
   pid_t pid = 0;
   int signal = 0;            ///< that ended it; 0: it exited
   int code = 0;              ///< exit code when it exited
+  bool lost = false;           ///< somebody else reaped it: how it ended is unknown
   bool on_our_demand = false;  ///< killed by stop()
   std::filesystem::path log;
-  [[nodiscard]] bool clean() const noexcept { return signal == 0 && code == 0; }
+  [[nodiscard]] bool clean() const noexcept { return signal == 0 && code == 0 && !lost; }
   /// "rank 1 (pid 77) was killed by signal 9 (Killed)".
   [[nodiscard]] std::string describe() const;
 };
@@ -52,8 +54,11 @@ class HostAgent {
   /// Those that ended since the last call. Does not block; SIGCHLD says when to ask.
   [[nodiscard]] std::vector<WorkerEnd> reap();
   [[nodiscard]] std::size_t running() const noexcept { return workers_.size(); }
-  /// Waits for all to end by themselves, at most `patience`, then kills what is left. Returns all ends.
-  std::vector<WorkerEnd> stop(std::chrono::milliseconds patience);
+  /// Waits for all to end by themselves, at most `patience`, then kills what is left. Returns all ends. A signal that comes into
+  /// `signals` meanwhile (but SIGCHLD and SIGUSR1) ends the patience.
+  std::vector<WorkerEnd> stop(std::chrono::milliseconds patience, const SignalQueue* signals = nullptr);
+  /// The signal that ended stop()'s patience.
+  [[nodiscard]] std::optional<int> cut_short() const noexcept { return cut_short_; }
 
  private:
   struct Worker {
@@ -61,7 +66,9 @@ class HostAgent {
     WorkerCommand command;
     bool killed = false;
   };
+  [[nodiscard]] bool must_hurry(const SignalQueue* signals);
   std::vector<Worker> workers_;
+  std::optional<int> cut_short_;
 };
 
 /// The last `lines` lines of a text file, at most `bytes` of them; empty if it cannot be read.
