@@ -19,16 +19,22 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::milliseconds answer_limit{10000}, retry_pause{100};
 
+bool readable(int descriptor) {
+  pollfd now{descriptor, POLLIN, 0};
+  return ::poll(&now, 1, 0) == 1;
+}
+
 /// One frame of the other side, or why there is none.
-Result<ControlFrame> receive(const Descriptor& socket, FrameCutter& frames, Clock::time_point deadline) {
+Result<ControlFrame> receive(const Descriptor& socket, FrameCutter& frames, Clock::time_point deadline, int interrupt) {
   std::array<char, 65536> buffer;
   while (true) {
     auto frame = frames.next();
     if (!frame) return frame.error();
     if (*frame) return std::move(**frame);
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    pollfd waiting{socket.get(), POLLIN, 0};
-    if (left <= 0 || ::poll(&waiting, 1, static_cast<int>(left)) == 0) return Error{"it does not answer"};
+    std::array<pollfd, 2> waiting{pollfd{socket.get(), POLLIN, 0}, pollfd{interrupt, POLLIN, 0}};
+    if (left <= 0 || ::poll(waiting.data(), waiting.size(), static_cast<int>(left)) == 0) return Error{"it does not answer"};
+    if (waiting[1].revents != 0) return Error{"interrupted"};
     const auto got = ::recv(socket.get(), buffer.data(), buffer.size(), 0);
     if (got == 0) return Error{"it closed the connection"};
     if (got < 0 && errno != EAGAIN && errno != EINTR) return Error{std::strerror(errno)};
@@ -43,14 +49,14 @@ struct Attempt {
   bool refused = false;  ///< trying again is of no use
 };
 
-Result<void> shake_hands(Attempt& attempt, const Secret& secret, const Hello& hello, Clock::time_point deadline) {
+Result<void> shake_hands(Attempt& attempt, const Secret& secret, const Hello& hello, Clock::time_point deadline, int interrupt) {
   const Digest nonce = random_nonce();
   const std::uint32_t rank = hello.first.value();
   std::string challenge(sizeof(rank), '\0');
   std::memcpy(challenge.data(), &rank, sizeof(rank));
   challenge.append(reinterpret_cast<const char*>(nonce.data()), sizeof(Digest));
   if (auto sent = write_all(attempt.socket, encode(ControlKind::challenge, challenge), answer_limit); !sent) return sent;
-  auto answer = receive(attempt.socket, attempt.frames, deadline);
+  auto answer = receive(attempt.socket, attempt.frames, deadline, interrupt);
   if (!answer) return answer.error();
   if (answer->kind != ControlKind::answer || answer->payload.size() != 2 * sizeof(Digest)) return Error{"what listens there is no launcher of Troupe"};
   Digest launcher_nonce;
@@ -61,7 +67,7 @@ Result<void> shake_hands(Attempt& attempt, const Secret& secret, const Hello& he
   std::string reply(reinterpret_cast<const char*>(proof.data()), sizeof(Digest));
   reply += write(hello);
   if (auto sent = write_all(attempt.socket, encode(ControlKind::proof, reply), answer_limit); !sent) return sent;
-  auto verdict = receive(attempt.socket, attempt.frames, deadline);
+  auto verdict = receive(attempt.socket, attempt.frames, deadline, interrupt);
   if (!verdict) return verdict.error();
   attempt.refused = verdict->kind == ControlKind::refused;
   if (attempt.refused) return Error{"it refused: " + verdict->payload};
@@ -122,17 +128,17 @@ namespace {
 
 /// One try. The error is worth another try unless `final`.
 Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret, const std::function<Result<Hello>(const Secret&)>& hello,
-                                                Clock::time_point deadline, bool& final) {
+                                                Clock::time_point deadline, int interrupt, bool& final) {
   auto known = secret();
   if (!known) return known.error();
   auto said = hello(*known);
   if (!said) return said.error();
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-  auto socket = connect_tcp(host, port, std::clamp(left, retry_pause, answer_limit));
+  auto socket = connect_tcp(host, port, std::clamp(left, retry_pause, answer_limit), interrupt);
   if (!socket) return socket.error();
   Attempt attempt;
   attempt.socket = std::move(socket.value());
-  auto shaken = shake_hands(attempt, *known, *said, std::min(deadline, Clock::now() + answer_limit));
+  auto shaken = shake_hands(attempt, *known, *said, std::min(deadline, Clock::now() + answer_limit), interrupt);
   final = attempt.refused;
   if (!shaken) return shaken.error();
   return std::unique_ptr<ControlClient>{std::make_unique<Client>(std::move(attempt), *known)};
@@ -141,16 +147,18 @@ Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::ui
 }  // namespace
 
 Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
-                                                              const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit) {
+                                                              const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit, int interrupt) {
   const auto deadline = Clock::now() + limit;
   while (true) {
     bool final = false;
-    auto client = try_once(host, port, secret, hello, deadline, final);
+    auto client = try_once(host, port, secret, hello, deadline, interrupt, final);
     if (client) return client;
+    if (readable(interrupt)) return Error{fmt::format("interrupted before it had joined the coordinator at {}:{}: {}", host, port, client.error().message)};
     if (final) return Error{fmt::format("cannot join the coordinator at {}:{}: {}", host, port, client.error().message)};
     if (Clock::now() + retry_pause >= deadline)
       return Error{fmt::format("cannot join the coordinator at {}:{} within {:.1f} s: {}", host, port, std::chrono::duration<double>(limit).count(), client.error().message)};
-    std::this_thread::sleep_for(retry_pause);
+    pollfd pause{interrupt, POLLIN, 0};
+    ::poll(&pause, 1, static_cast<int>(retry_pause.count()));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -37,10 +38,11 @@ Result<std::shared_ptr<addrinfo>> resolve(const std::string& host, std::uint16_t
   return std::shared_ptr<addrinfo>(list, &::freeaddrinfo);
 }
 
-Result<void> await_connection(int fd, Clock::time_point deadline) {
-  pollfd waiting{fd, POLLOUT, 0};
-  const int ready = ::poll(&waiting, 1, milliseconds_left(deadline));
+Result<void> await_connection(int fd, Clock::time_point deadline, int interrupt) {
+  std::array<pollfd, 2> waiting{pollfd{fd, POLLOUT, 0}, pollfd{interrupt, POLLIN, 0}};
+  const int ready = ::poll(waiting.data(), waiting.size(), milliseconds_left(deadline));
   if (ready == 0) return Error{"no answer"};
+  if (waiting[1].revents != 0) return Error{"interrupted"};
   int problem = 0;
   socklen_t size = sizeof(problem);
   if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &problem, &size) != 0 || problem != 0) return Error{std::strerror(problem)};
@@ -80,7 +82,7 @@ std::uint16_t local_port(const Descriptor& socket) {
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, std::chrono::milliseconds limit) {
+Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, std::chrono::milliseconds limit, int interrupt) {
   const auto deadline = Clock::now() + limit;
   auto found = resolve(host, port, false);
   if (!found) return found.error();
@@ -92,7 +94,7 @@ Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, std:
       problem = std::strerror(errno);
       continue;
     }
-    if (auto connected = await_connection(socket.get(), deadline); !connected) {
+    if (auto connected = await_connection(socket.get(), deadline, interrupt); !connected) {
       problem = connected.error().message;
       continue;
     }

@@ -32,8 +32,8 @@ class Descriptor {
 /// A listening TCP socket, non-blocking, closed on exec. Port 0: any free one. The error names address and port.
 [[nodiscard]] Result<Descriptor> listen_tcp(const std::string& address, std::uint16_t port);
 [[nodiscard]] std::uint16_t local_port(const Descriptor& socket);
-/// Connects within `limit`; non-blocking afterwards.
-[[nodiscard]] Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, std::chrono::milliseconds limit);
+/// Connects within `limit`, or until the descriptor `interrupt` can be read (-1: none); non-blocking afterwards.
+[[nodiscard]] Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, std::chrono::milliseconds limit, int interrupt = -1);
 
 struct HostPort {
   std::string host;
