@@ -2,10 +2,12 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 #include "src/base/log.hpp"
 #include "src/config/job_config.hpp"
@@ -13,7 +15,9 @@
 #include "tools/launcher/host_agent.hpp"
 #include "tools/launcher/job_host.hpp"
 #include "tools/launcher/job_setup.hpp"
+#include "tools/launcher/network_interface.hpp"
 #include "tools/launcher/signals.hpp"
+#include "tools/worker/environment.hpp"
 
 namespace troupe {
 namespace {
@@ -43,14 +47,21 @@ class Launch {
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
     options.coordinator = coordinator_options(config_, run_, world_size, log_);
+    std::string listen_on = options.listen_on;
+    if (!config_.comm.interface.empty()) {
+      auto found = address_of_interface(config_.comm.interface);
+      if (!found) return refuse(found.error());
+      options.listen_on = listen_on = *found;
+    }
+    options.network_devices = network_devices_ = network_devices(process_environment(), config_.comm.interface);
     auto host = JobHost::start(std::move(options), **record, log_);
     if (!host) return refuse(host.error());
     host_ = host->get();
-    const std::string address = fmt::format("127.0.0.1:{}", host_->port());
+    const std::string address = fmt::format("{}:{}", listen_on, host_->port());
     if (auto written = folder_.write_control(address, secret.hex()); !written) return refuse(written.error());
     if (auto started = start_workers(world_size, address, secret); !started) return refuse(started.error());
     const auto end = watch();
-    return end ? finish(*end) : exit_code_;
+    return end ? finish(*end, **record) : exit_code_;
   }
 
  private:
@@ -60,7 +71,7 @@ class Launch {
       WorkerCommand command{.executable = worker_program(), .arguments = {}, .environment = {}, .log = folder_.log_of(first), .first = Rank{first}, .ranks = each};
       if (each > 1) command.arguments = {"--ranks-in-process", std::to_string(each)};
       command.environment = {{"TROUPE_COORDINATOR", address},          {"TROUPE_RANK", std::to_string(first)},     {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
-                             {"TROUPE_SECRET", secret.hex()},          {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}, {"LOCAL_RANK", std::to_string(first)},
+                             {"TROUPE_SECRET", secret.hex()},          {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}, {"LOCAL_RANK", std::to_string(first)}, {"TROUPE_NET_DEVICES", network_devices_},
                              {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
       if (auto started = agent_.start(command); !started) return started;
     }
@@ -103,10 +114,14 @@ class Launch {
     return true;
   }
 
-  int finish(const JobEnd& end) {
-    for (WorkerEnd& worker : agent_.stop(end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2)) ends_.push_back(std::move(worker));
+  int finish(const JobEnd& end, const JobRecord& record) {
+    for (WorkerEnd& worker : agent_.stop(end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2, &signals_)) ends_.push_back(std::move(worker));
+    if (const auto signal = agent_.cut_short()) {
+      log_.warning(fmt::format("{} while the workers end: stopping at once", ::strsignal(*signal)));
+      return 128 + *signal;
+    }
     merge_run_traces(config_, folder_, log_);
-    const int code = report_end(end, config_, folder_, log_);
+    const int code = report_end(end, config_, folder_, record.last_loss(), log_);
     bool died = false;
     for (const WorkerEnd& worker : ends_) {
       const bool at_fault = end.rank && worker.first <= *end.rank && end.rank->value() < worker.first.value() + worker.ranks;
@@ -126,6 +141,7 @@ class Launch {
   Log& log_;
   const SignalQueue& signals_;
   JobHost* host_ = nullptr;
+  std::string network_devices_;
   HostAgent agent_;
   std::vector<WorkerEnd> ends_;
   bool asked_to_stop_ = false;
@@ -137,11 +153,16 @@ class Launch {
 int train(const TrainRequest& request) {
   const SignalQueue signals{SIGINT, SIGTERM, SIGUSR1, SIGCHLD};
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGCHLD, SIG_DFL);  // where it is inherited as ignored, the system reaps workers unseen
   const auto config = JobConfig::load(request.config, request.overrides);
   if (!config) return refuse(config.error());
   const std::uint32_t world_size = request.processes.value_or(request.ranks_in_process.value_or(1));
+  const std::uint32_t cores = std::max(1U, std::thread::hardware_concurrency()), most = std::max(256U, 16 * cores);
+  if (world_size > most)
+    return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts, with torchrun or srun", request.processes ? "--nproc" : "--ranks-in-process",
+                                    world_size, cores, most)});
   if (auto fits = check_world(*config, world_size); !fits) return refuse(fits.error());
-  auto run = prepare_run(*config, request.overwrite);
+  auto run = prepare_run(*config, request.config, request.overwrite);
   if (!run) return refuse(run.error());
   const auto log = make_log(LogOptions{.who = "launcher", .file = (run->folder.path() / "logs" / "launcher.log").string(), .console = true, .colour = ::isatty(STDOUT_FILENO) == 1});
   for (const std::string& note : config->notes) log->warning(note);

@@ -89,6 +89,7 @@ void JobRecord::step(const StepRecord& record) {
     log_.warning(fmt::format("step {} was skipped: {} values were not finite", record.step.value(), record.common.non_finite));
   }
   const StepMetrics metrics = metrics_of(record);
+  last_loss_ = metrics.loss;
   warn_once(metrics_.append(metrics));
   if (const auto line = console_.add(metrics)) log_.info(*line);
 }

@@ -35,6 +35,8 @@ class JobRecord final : public JobEvents {
   void stop_requested(const std::string& reason, Step at) override;
   void fault(const std::string& cause, Rank rank, bool first) override;
   void finished(const JobEnd& end) override;
+  /// Of the newest step that this run made; empty before the first. Asked when the job has ended.
+  [[nodiscard]] std::optional<double> last_loss() const noexcept { return last_loss_; }
 
  private:
   struct Line;
@@ -47,6 +49,7 @@ class JobRecord final : public JobEvents {
   MetricsFile metrics_;
   LineFile journal_;
   ConsoleReporter console_;
+  std::optional<double> last_loss_;
   bool warned_ = false;
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <iterator>
 
 #include "src/data/byte_tokenizer.hpp"
 #include "src/model/families.hpp"
@@ -24,22 +26,50 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
   return {};
 }
 
-Result<PreparedRun> prepare_run(const JobConfig& config, bool overwrite) {
+namespace {
+
+/// RUN/config.toml, unless that is the file which was given.
+Result<void> keep_config(const JobConfig& config, const std::filesystem::path& file, PreparedRun& run) {
+  const std::filesystem::path own = run.folder.path() / "config.toml";
+  std::error_code none;
+  if (file.empty() || !std::filesystem::equivalent(own, file, none)) return run.folder.write("config.toml", config.to_toml());
+  std::ifstream stream(own);
+  if (std::string(std::istreambuf_iterator<char>(stream), {}) != config.to_toml())
+    run.warnings.push_back(fmt::format("{} is the configuration that was given: it stays as it is, without the merged values; a checkpoint's manifest holds those", own.string()));
+  return {};
+}
+
+/// Those of an earlier run, perhaps of more ranks: they would be merged with this one's.
+void remove_old_traces(const std::filesystem::path& folder) {
+  std::error_code ignored;
+  for (const auto& file : rank_traces(folder)) std::filesystem::remove(file, ignored);
+  std::filesystem::remove(folder / "trace.json", ignored);
+}
+
+}  // namespace
+
+Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::path& config_file, bool overwrite) {
+  const std::filesystem::path checkpoints = std::filesystem::path(config.checkpoint.folder).lexically_normal();
+  if (checkpoints.empty() || checkpoints.is_absolute() || *checkpoints.begin() == ".." || *checkpoints.begin() == ".")
+    return Error{fmt::format("checkpoint.folder = \"{}\": expected the name of a folder inside job.dump_folder", config.checkpoint.folder)};
   // Looked at before the lock, to decide; looked for and cleaned after it.
   const auto storage = make_posix_storage();
-  const auto sealed = CheckpointStore(std::filesystem::path(config.job.dump_folder) / config.checkpoint.folder, *storage).steps();
+  const auto sealed = CheckpointStore(std::filesystem::path(config.job.dump_folder) / checkpoints, *storage).steps();
   if (!sealed) return sealed.error();
-  RunFolder::Request request{.path = config.job.dump_folder, .overwrite = overwrite, .resumable = config.checkpoint.enable && !sealed->empty(), .why_not = {}};
+  RunFolder::Request request{.path = config.job.dump_folder, .checkpoints = checkpoints, .keep = config_file, .overwrite = overwrite,
+                             .resumable = config.checkpoint.enable && !sealed->empty(), .why_not = {}};
   if (!sealed->empty() && !config.checkpoint.enable) request.why_not = "holds checkpoints, which checkpoint.enable = false does not resume from";
   auto folder = RunFolder::open(request);
   if (!folder) return folder.error();
   PreparedRun run{std::move(folder.value()), nullptr, {}};
   run.checkpoints = std::make_shared<JobCheckpoints>(config, run.folder.path());
   if (auto looked = run.checkpoints->look(run.warnings); !looked) return looked.error();
-  if (const auto& found = run.checkpoints->found(); found && found->manifest.position.model_only && found->manifest.position.step.value() < static_cast<std::uint64_t>(config.training.steps))
+  const Step last{static_cast<std::uint64_t>(config.training.steps)};
+  if (const auto& found = run.checkpoints->found(); found && found->manifest.position.model_only && found->manifest.position.step < last)
     return Error{fmt::format("{} holds weights alone (checkpoint.last_save_model_only): nothing to go on from. Resume from an earlier one with --checkpoint.load_step, or begin anew with --overwrite",
                              found->folder.string())};
-  if (auto written = run.folder.write("config.toml", config.to_toml()); !written) return written.error();
+  if (auto written = keep_config(config, config_file, run); !written) return written.error();
+  if (config.trace.enable && run.checkpoints->restore_step() < last) remove_old_traces(run.folder.path() / "trace");
   return run;
 }
 
@@ -60,7 +90,8 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
     return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
   };
   options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
-  options.seal = [checkpoints = run.checkpoints, world_size](const CheckpointParts& parts) { checkpoints->seal(parts, world_size); };
+  options.seal = [checkpoints = run.checkpoints, world_size, &log](const CheckpointParts& parts) { checkpoints->seal(parts, world_size, log); };
+  options.give_up = [checkpoints = run.checkpoints](Step step, EpochId epoch) { checkpoints->give_up(step, epoch); };
   return options;
 }
 
@@ -92,16 +123,20 @@ void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log
   else log.info("timeline of all ranks: " + merged.string() + " (open it in https://ui.perfetto.dev)");
 }
 
-int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, Log& log) {
+int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, std::optional<double> last_loss, Log& log) {
   if (!end.ok) {
     log.error(fmt::format("the run has failed after step {}: {}", end.last_step.value(), end.cause));
     return 1;
   }
-  const std::string saved = end.sealed ? fmt::format("checkpoint of step {} in {}", end.sealed->value(), (folder.path() / config.checkpoint.folder).string())
+  const std::string saved = end.sealed ? fmt::format("checkpoint of step {} in {}", end.sealed->value(), (folder.path() / config.checkpoint.folder / fmt::format("step-{}", end.sealed->value())).string())
                                        : config.checkpoint.enable ? std::string{"no new checkpoint"} : std::string{"no checkpoint (checkpoint.enable = false)"};
+  const std::filesystem::path trace = folder.path() / "trace" / "trace.json";
+  std::error_code none;
+  const std::string made = fmt::format("{}; {}; metrics in {}; {}", last_loss ? fmt::format("last loss {:.4f}", *last_loss) : std::string{"no loss"}, saved, (folder.path() / "metrics.jsonl").string(),
+                                       config.trace.enable && std::filesystem::exists(trace, none) ? "trace in " + trace.string() : std::string{"no trace"});
   const bool whole = end.last_step.value() >= static_cast<std::uint64_t>(config.training.steps);
-  if (whole) log.info(fmt::format("training completed: {} steps; {}; metrics in {}", end.last_step.value(), saved, (folder.path() / "metrics.jsonl").string()));
-  else log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), config.training.steps, saved));
+  if (whole) log.info(fmt::format("training completed: {} steps; {}", end.last_step.value(), made));
+  else log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), config.training.steps, made));
   return 0;
 }
 

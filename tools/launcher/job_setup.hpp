@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +26,9 @@ struct PreparedRun {
   std::shared_ptr<JobCheckpoints> checkpoints;
   std::vector<std::string> warnings;
 };
-/// Decides between resume, fresh start and refusal, and writes config.toml.
-[[nodiscard]] Result<PreparedRun> prepare_run(const JobConfig& config, bool overwrite);
+/// Decides between resume, fresh start and refusal, and writes config.toml. `config_file`: what the configuration was read from, which
+/// stays as it is even if it lies in the run's folder; empty: none.
+[[nodiscard]] Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::path& config_file, bool overwrite);
 
 /// What the Coordinator needs of the configuration: steps, schedule, checkpoints, time limits.
 [[nodiscard]] CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, Log& log);
@@ -39,7 +42,8 @@ struct PreparedRun {
 /// Joins the traces that the ranks have written into RUN/trace/trace.json, if [trace] is on. A problem is a warning.
 void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log);
 
-/// The end of a job as its last lines and exit code: 0 done or stopped on request, 1 a fault.
-[[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, Log& log);
+/// The end of a job as one line (steps, last loss, where checkpoint, metrics and trace are; or the fault) and as an exit code: 0 done or
+/// stopped on request, 1 a fault.
+[[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, std::optional<double> last_loss, Log& log);
 
 }  // namespace troupe

@@ -4,11 +4,15 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <array>
+#include <csignal>
+#include <cstring>
+
 namespace troupe {
 
-Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const WorkerPlace& place, bool overwrite) {
+Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const std::filesystem::path& config_file, const WorkerPlace& place, bool overwrite) {
   if (auto fits = check_world(config, place.world_size); !fits) return fits.error();
-  auto run = prepare_run(config, overwrite);
+  auto run = prepare_run(config, config_file, overwrite);
   if (!run) return run.error();
   std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};
   const bool colour = ::isatty(STDOUT_FILENO) == 1;
@@ -26,7 +30,7 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const W
   options.port = place.coordinator_port;
   options.config = config.to_toml();
   options.run_folder = std::filesystem::absolute(own->run_.folder.path());
-  options.network_devices = process_environment()("TROUPE_NET_DEVICES").value_or("lo");
+  options.network_devices = network_devices(process_environment(), config.comm.interface);
   options.watches_connections = true;
   options.coordinator = coordinator_options(config, own->run_, place.world_size, *own->log_);
   auto host = JobHost::start(std::move(options), *own->record_, *own->log_);
@@ -36,7 +40,7 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const W
   return own;
 }
 
-int OwnHost::finish(std::chrono::milliseconds patience) {
+int OwnHost::finish(std::chrono::milliseconds patience, const SignalQueue& signals) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (!host_->end()) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
@@ -44,11 +48,16 @@ int OwnHost::finish(std::chrono::milliseconds patience) {
       log_->error("the job did not come to its end");
       return 1;
     }
-    pollfd waiting{host_->bell().get(), POLLIN, 0};
-    ::poll(&waiting, 1, static_cast<int>(left));
+    std::array<pollfd, 2> waiting{pollfd{host_->bell().get(), POLLIN, 0}, pollfd{signals.get(), POLLIN, 0}};
+    ::poll(waiting.data(), waiting.size(), static_cast<int>(left));
+    while (const auto signal = signals.next()) {
+      if (*signal == SIGUSR1) continue;
+      log_->warning(fmt::format("{} while the job ends: ending at once", ::strsignal(*signal)));
+      return 128 + *signal;
+    }
   }
   merge_run_traces(config_, run_.folder, *log_);
-  return report_end(*host_->end(), config_, run_.folder, *log_);
+  return report_end(*host_->end(), config_, run_.folder, record_->last_loss(), *log_);
 }
 
 }  // namespace troupe

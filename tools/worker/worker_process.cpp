@@ -90,7 +90,11 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   int run() {
-    if (auto joined = join(); !joined) return refuse(joined.error());
+    if (auto joined = join(); !joined) {
+      const int code = refuse(joined.error());
+      const auto signal = signals_.next();
+      return signal ? 128 + *signal : code;
+    }
     if (auto hosted = host(); !hosted) return refuse(hosted.error());
     return watch();
   }
@@ -134,7 +138,8 @@ class Worker {
       config_ = std::move(config.value());
     }
     const auto limit = std::chrono::seconds{config_ ? config_->comm.init_timeout_seconds : 60};
-    auto client = ControlClient::connect(place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); }, limit);
+    auto client = ControlClient::connect(place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); }, limit,
+                                         signals_.get());
     if (!client) return client.error();
     client_ = std::move(client.value());
     const Welcome& welcome = client_->welcome();
@@ -158,9 +163,8 @@ class Worker {
     std::vector<Rank> ranks;
     for (std::uint32_t i = 0; i < request_.ranks_in_process; ++i) ranks.emplace_back(place_.rank.value() + i);
     if (config_->trace.enable) tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events)});
-    const bool launched = environment_("TROUPE_LAUNCHER_PID").has_value();
     for (const Rank rank : ranks) {
-      const RankLogOptions log{rank, folder / "logs" / fmt::format("rank-{}.log", rank.value()), launched};
+      const RankLogOptions log{rank, folder / "logs" / fmt::format("rank-{}.log", rank.value()), launched_};
       auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
       TrainingRankOptions parts{.config = *config_, .world_size = place_.world_size, .run_folder = folder, .runtime = &hosted->runtime, .directory = &directory_, .system = &system_->caf(),
                                 .registry = request_.ranks_in_process == place_.world_size ? &registry_ : nullptr, .tracer = tracer_.get()};
@@ -196,8 +200,17 @@ class Worker {
   }
 
   void request_stop(int signal) {
+    if (asked_to_stop_ && signal != SIGUSR1 && !launched_) end_at_once(signal);  // a launcher hears the second one itself
+    asked_to_stop_ = true;
     send<schema::StopRequested>(ranks_.front()->runtime, Heading{coordinator_address, {place_.rank, ActorKind::supervisor}, {}, {}, Nanos{0}, 0},
                                 [&](auto body) { body.setReason(fmt::format("{} received by rank {}", ::strsignal(signal), place_.rank.value())); });
+  }
+
+  [[noreturn]] void end_at_once(int signal) {
+    ranks_.front()->log->warning(fmt::format("{} again: ending at once", ::strsignal(signal)));
+    std::error_code ignored;
+    if (place_.hosts_coordinator) std::filesystem::remove(std::filesystem::path(client_->welcome().run_folder) / "control.json", ignored);
+    std::_Exit(128 + signal);
   }
 
   void peer_lost(Rank peer, const std::string& cause) {
@@ -232,6 +245,8 @@ class Worker {
   const WorkerPlace& place_;
   const SignalQueue& signals_;
   Environment environment_ = process_environment();
+  const bool launched_ = environment_("TROUPE_LAUNCHER_PID").has_value();
+  bool asked_to_stop_ = false;
   std::unique_ptr<Log> process_log_ = make_log(LogOptions{.who = fmt::format("rank {}", place_.rank.value()), .file = {}});
   std::optional<JobConfig> config_;
   Notices notices_;
@@ -249,7 +264,7 @@ Result<std::unique_ptr<OwnHost>> start_own_host(const WorkerRequest& request, co
   if (request.config.empty()) return Error{"without a launcher a worker needs the configuration: troupe-worker CONFIG.toml"};
   const auto config = JobConfig::load(request.config, request.overrides);
   if (!config) return config.error();
-  return OwnHost::start(*config, place, request.overwrite);
+  return OwnHost::start(*config, request.config, place, request.overwrite);
 }
 
 }  // namespace
@@ -270,7 +285,9 @@ int run_worker(const WorkerRequest& request, const WorkerPlace& place, const Sig
   }
   const int code = Worker(request, place, signals).run();
   if (!own) return code;
-  const int job = own->finish(std::chrono::seconds{code == 2 ? 0 : 30});
+  const bool never_joined = code == 2 || code > 128;
+  const int job = own->finish(std::chrono::seconds{never_joined ? 0 : 30}, signals);
+  if (job > 128) return job;  // a signal
   return code != 0 ? code : job;
 }
 
