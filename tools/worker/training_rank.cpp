@@ -97,6 +97,7 @@ void TrainingRankBody::open_data(const EpochStart& start) {
     log.info(text);
   });
   CorpusOptions source = corpus_options(options_.config.data);
+  source.index_folder = (options_.run_folder / "index").string();  // the next start of this run finds it
   if (start.rank == Rank{0}) source.progress = [&bar](std::uint64_t read, std::uint64_t total) { bar.update(read, total); };
   const auto corpus = take(Corpus::open(source));
   LoaderOptions loader = loader_options(options_.config, start.rank.value(), options_.world_size);
