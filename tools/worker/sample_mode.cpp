@@ -8,6 +8,7 @@
 #include "src/data/byte_tokenizer.hpp"
 #include "src/model/families.hpp"
 #include "src/model/sample.hpp"
+#include "tools/worker/terminal_text.hpp"
 
 namespace troupe {
 namespace {
@@ -66,7 +67,7 @@ Result<void> print_sample(const SampleRequest& request, const JobConfig& config)
   std::string text = request.prompt;
   for (const std::int32_t token : sample(model, *device, prompt, options))
     if (token >= 0 && token < ByteTokenizer::bos) text += static_cast<char>(token);
-  std::printf("%s\n", text.c_str());
+  std::printf("%s\n", terminal_text(text).c_str());
   return {};
 }
 
