@@ -1,5 +1,4 @@
-// benchmark collectives: all-gather, reduce-scatter and all-reduce of 16 MiB between two processes, over shared memory and over UCX tcp, against LibTorch's
-// Gloo
+// benchmark collectives: 16 MiB between two processes over shared memory and over UCX tcp, against LibTorch's Gloo
 //
 // Both sides run in the same processes, turn by turn, so that whatever else the machine does hits both. Printed are medians over the
 // turns; the JSON line at the end is for machines. Usage: bench_collectives [turns] [MiB] [KiB a chunk over tcp] [chunks]
