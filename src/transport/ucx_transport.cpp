@@ -30,7 +30,14 @@ UcxTransport::~UcxTransport() {
   }
   worker_->signal();
   thread_.join();
-  check_.reset();   // posts its last answers, which nobody takes
+  check_.reset();  // posts its last answers, which nobody takes
+  std::deque<Job> left;
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    left.swap(jobs_);
+  }
+  left.clear();     // with them go leases, whose ends may call slot_available(): while the worker is there, and outside of the mutex
   worker_.reset();  // may still call back for what was abandoned
   for (auto* outgoing : outgoing_) delete outgoing;
   for (auto* incoming : incoming_) delete incoming;
@@ -107,7 +114,7 @@ TransportCounters UcxTransport::counters() const {
 
 void UcxTransport::post(Job job) {
   const std::lock_guard lock(mutex_);
-  post_locked(std::move(job));
+  if (!stopped_) post_locked(std::move(job));
 }
 
 void UcxTransport::post_locked(Job job) {

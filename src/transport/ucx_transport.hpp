@@ -90,6 +90,7 @@ class UcxTransport final : public Transport {
   std::map<Rank, Link> links_;  ///< the newest of each rank
   std::deque<Job> jobs_;
   bool stopping_ = false;
+  bool stopped_ = false;  ///< the thread has ended: nobody runs jobs any more
 
   std::map<Rank, Link> known_;                          ///< as links_, as far as the thread has got
   std::vector<Link> attended_;                          ///< links whose endpoint is not closed yet, or with requests pending

@@ -29,6 +29,18 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(self.trace(self.job.run)[0], 0)
         self.assertTrue(whole.exists())
 
+    def test_letters_between_processes_have_a_row_of_their_own_and_each_arrow_a_start(self):
+        code, output = self.job.train("--nproc", 2, "--trace.enable")
+        self.assertEqual(code, 0, output)
+        events = json.loads((self.job.run / "trace" / "trace.json").read_text())["traceEvents"]
+        rows = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        spans = {(event["pid"], event["name"]) for event in events if event["ph"] == "X" and rows[event["pid"], event["tid"]].startswith("transport")}
+        for rank in (0, 1):
+            self.assertIn((rank, "send StepReport"), spans)
+            self.assertIn((rank, "receive Horizon"), spans)
+        starts = {event["id"] for event in events if event["ph"] == "s"}
+        self.assertEqual([event for event in events if event["ph"] == "f" and event["id"] not in starts], [])
+
     def test_what_is_no_run_or_has_no_timeline_is_refused_with_its_name(self):
         nowhere = self.job.folder / "nowhere"
         code, output = self.trace(nowhere)
