@@ -14,10 +14,12 @@ struct FaultSettings {
 };
 
 inline void describe(Schema& schema, FaultSettings& s) {
-  schema.section("faults", "Faults put into this run on purpose, to see what it makes of them. Each firing is a line in the rank's log and a mark in the trace.");
-  schema.key("rules", &s.rules, KeyClass::epoch,
-             "what to do, and where: \"site=lane kind=gather unit=3 step=20 action=delay for=5ms\"; site lane or collective with delay, stall, fail or "
-             "crash, or process with crash; conditions kind, rank, epoch, step, micro, unit, probability; times=always for more than once")
+  schema.section("faults",
+                 "Faults put into this run on purpose, to see what it makes of them. Each firing is a line in the rank's log and a mark in the trace.");
+  schema
+      .key("rules", &s.rules, KeyClass::epoch,
+           "what to do, and where: \"site=lane kind=gather unit=3 step=20 action=delay for=5ms\"; site lane or collective with delay, stall, fail or "
+           "crash, or process with crash; conditions kind, rank, epoch, step, micro, unit, probability; times=always for more than once")
       .or_single();
 }
 

@@ -9,7 +9,8 @@ int merge_run_trace(const TraceRequest& request) {
   const std::filesystem::path folder = request.run / "trace";
   std::error_code problem;
   if (!std::filesystem::is_directory(folder, problem)) {
-    std::fprintf(stderr, "%s: no such folder; RUN is a run's folder (job.dump_folder), and trace.enable = true makes the run write its timelines there\n", folder.c_str());
+    std::fprintf(stderr, "%s: no such folder; RUN is a run's folder (job.dump_folder), and trace.enable = true makes the run write its timelines there\n",
+                 folder.c_str());
     return exit_usage;
   }
   const auto files = rank_traces(folder);

@@ -23,7 +23,8 @@ TEST(FaultSettings, ReadsItsRulesInOrder) {
 }
 
 TEST(FaultSettings, NamesTheRuleThatItCannotRead) {
-  EXPECT_THAT(refusal({"site=lane action=fail", "site=lane action=explode"}), AllOf(HasSubstr("rule 2, 'site=lane action=explode'"), HasSubstr("expected one of")));
+  EXPECT_THAT(refusal({"site=lane action=fail", "site=lane action=explode"}),
+              AllOf(HasSubstr("rule 2, 'site=lane action=explode'"), HasSubstr("expected one of")));
 }
 
 TEST(FaultSettings, RefusesWhatNobodyInAWorkerWouldAskFor) {

@@ -78,7 +78,13 @@ TEST_F(MergedTraces, CanBeReadAgainAsSpans) {
 TEST_F(MergedTraces, GiveBackTheTrackOfSpansThatWereDrawnInAFurtherRow) {
   RingTracer tracer({.ranks = {Rank{0}}});
   for (const std::int64_t start : {10, 15})  // they overlap and do not nest
-    tracer.span({.rank = Rank{0}, .track = "compute", .name = "forward L0", .where = {EpochId{1}, Step{1}, {}, {}}, .issued = Nanos{start}, .started = Nanos{start}, .ended = Nanos{start + 10}});
+    tracer.span({.rank = Rank{0},
+                 .track = "compute",
+                 .name = "forward L0",
+                 .where = {EpochId{1}, Step{1}, {}, {}},
+                 .issued = Nanos{start},
+                 .started = Nanos{start},
+                 .ended = Nanos{start + 10}});
   const auto file = folder.path() / "rank-0.json";
   ASSERT_TRUE(tracer.write(file).ok());
   const auto spans = read_spans(file);
@@ -89,7 +95,8 @@ TEST_F(MergedTraces, GiveBackTheTrackOfSpansThatWereDrawnInAFurtherRow) {
 }
 
 TEST_F(MergedTraces, AreFoundByRankAndNothingElseIs) {
-  for (const char* name : {"rank-10.json", "rank-2.json", "rank-0.json", "rank-1.json.tmp", "rank-x.json", "rank-.json", "trace.json"}) std::ofstream(folder.path() / name) << "{}";
+  for (const char* name : {"rank-10.json", "rank-2.json", "rank-0.json", "rank-1.json.tmp", "rank-x.json", "rank-.json", "trace.json"})
+    std::ofstream(folder.path() / name) << "{}";
   EXPECT_THAT(rank_traces(folder.path()), ::testing::ElementsAre(folder.path() / "rank-0.json", folder.path() / "rank-2.json", folder.path() / "rank-10.json"));
   EXPECT_THAT(rank_traces(folder.path() / "none"), IsEmpty());
 }
