@@ -23,10 +23,16 @@ namespace fs = std::filesystem;
 /// What a run writes, beside its checkpoints and RUN/lock.
 constexpr std::array<const char*, 7> own_names{"config.toml", "metrics.jsonl", "journal.jsonl", "control.json", "logs", "trace", "index"};
 
+bool holds_pid(const fs::path& lock) {
+  std::ifstream file(lock);
+  std::string line;
+  return std::getline(file, line) && !line.empty() && line.find_first_not_of("0123456789") == std::string::npos;
+}
+
 /// A lock file with a PID, or a journal whose first line is one of ours: a run of Troupe was here.
 bool has_mark(const fs::path& path) {
+  if (holds_pid(path / "lock")) return true;
   std::string line;
-  if (std::ifstream lock(path / "lock"); std::getline(lock, line) && !line.empty() && line.find_first_not_of("0123456789") == std::string::npos) return true;
   std::ifstream journal(path / "journal.jsonl");
   if (!std::getline(journal, line)) return false;
   const auto json = nlohmann::json::parse(line, nullptr, false);
@@ -52,12 +58,12 @@ struct Names {
 };
 Names names_in(const RunFolder::Request& request) {
   std::set<std::string> mine(own_names.begin(), own_names.end());
-  mine.insert({"checkpoint", request.checkpoints.begin()->string()});
+  mine.insert({"lock", "checkpoint", request.checkpoints.begin()->string()});
   std::error_code none;
   Names names;
   for (const auto& entry : fs::directory_iterator(request.path, none)) {
     const std::string name = entry.path().filename().string();
-    if (name == "lock") continue;
+    if (name == "lock" && (holds_pid(entry.path()) || fs::is_empty(entry.path(), none))) continue;  // empty: of one that died at once
     const bool given = !request.keep.empty() && fs::equivalent(entry.path(), request.keep, none);  // the user's, unless a run wrote it
     (mine.contains(name) && !(given && !has_mark(request.path)) ? names.own : names.others).insert(name);
   }

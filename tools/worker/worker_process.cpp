@@ -189,7 +189,7 @@ class Worker {
         if (notices_.ended() == ranks_.size()) break;
         process_log_->error(*gone);
         ranks_.front()->log->error(*gone);
-        std::_Exit(1);  // threads may be stuck: nothing of this process can be waited for
+        leave(1);
       }
       if (notices_.ended() == ranks_.size()) break;
     }
@@ -208,9 +208,14 @@ class Worker {
 
   [[noreturn]] void end_at_once(int signal) {
     ranks_.front()->log->warning(fmt::format("{} again: ending at once", ::strsignal(signal)));
+    leave(128 + signal);
+  }
+
+  /// Threads may be stuck: nothing of this process can be waited for.
+  [[noreturn]] void leave(int code) {
     std::error_code ignored;
     if (place_.hosts_coordinator) std::filesystem::remove(std::filesystem::path(client_->welcome().run_folder) / "control.json", ignored);
-    std::_Exit(128 + signal);
+    std::_Exit(code);
   }
 
   void peer_lost(Rank peer, const std::string& cause) {

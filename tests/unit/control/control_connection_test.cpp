@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "tools/launcher/control_client.hpp"
 #include "tools/launcher/control_server.hpp"
@@ -93,6 +94,26 @@ class ControlConnection : public ::testing::Test {
   Heard heard_;
   std::unique_ptr<ControlServer> server_;
 };
+
+TEST_F(ControlConnection, AReadableDescriptorInterruptsAClientWhereverItWaits) {
+  const auto join = [this](std::uint16_t port, const Bell& interrupt) {
+    return ControlClient::connect("127.0.0.1", port, [this] { return Result<Secret>{client_secret_}; }, [](const Secret&) { return Result<Hello>{Hello{}}; }, 1h, interrupt.get());
+  };
+  const auto silent = listen_tcp("127.0.0.1", 0);  // connects, and never answers
+  ASSERT_TRUE(silent.ok());
+  std::uint16_t closed = 0;
+  {
+    const auto gone = listen_tcp("127.0.0.1", 0);
+    closed = local_port(*gone);
+  }
+  for (const std::uint16_t port : {local_port(*silent), closed}) {
+    const Bell interrupt;
+    std::jthread caller([&] { interrupt.ring(); });
+    const auto client = join(port, interrupt);
+    ASSERT_FALSE(client.ok());
+    EXPECT_NE(client.error().message.find("interrupted before it had joined the coordinator"), std::string::npos) << client.error().message;
+  }
+}
 
 TEST_F(ControlConnection, GivesWorkersTheConfigurationAndEachOthersAddresses) {
   listen(2);

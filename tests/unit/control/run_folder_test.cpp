@@ -81,6 +81,13 @@ TEST_F(RunFolderTest, WithoutTheMarkOfARunIsRefusedThoughItsNamesLookLikeOne) {
   }
 }
 
+TEST_F(RunFolderTest, WithALockFileOfAnotherKindIsRefused) {
+  folder_.write("run/lock", "combination: 1234\n");
+  EXPECT_FALSE(RunFolder::open(request()).ok());
+  EXPECT_FALSE(overwrite().ok());
+  EXPECT_EQ(read_file(folder_.path() / "run/lock"), "combination: 1234\n");
+}
+
 TEST_F(RunFolderTest, KeepsTheFileThatTheConfigurationWasReadFrom) {
   folder_.write("run/lock", "77\n");
   auto asked = request();
