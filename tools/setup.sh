@@ -18,7 +18,7 @@ for option in "$@"; do
   esac
 done
 
-packages=(g++ cmake ninja-build ccache lld pkg-config git ca-certificates python3 python3-pip python3-venv
+packages=(g++ cmake ninja-build ccache lld pkg-config git ca-certificates python3 python3-pip python3-venv iproute2
   libcaf-dev capnproto libcapnp-dev libssl-dev zlib1g-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev fortunes)
 

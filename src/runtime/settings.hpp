@@ -18,7 +18,7 @@ inline void describe(Schema& schema, SlotSettings& s) {
   schema.key("weights", &s.weights, KeyClass::epoch, "layers whose gathered weights may exist at once").at_least(1).at_most(4096);
   schema.key("gradients", &s.gradients, KeyClass::epoch, "layers whose unreduced gradients may exist at once").at_least(1).at_most(4096);
   schema.key("snapshots", &s.snapshots, KeyClass::epoch, "copies of the state that may wait to be written").at_least(1).at_most(4096);
-  schema.key("activations", &s.activations, KeyClass::epoch, "micro-batches whose activations may exist at once; 0: as planned").at_least(0).at_most(4096);
+  schema.key("activations", &s.activations, KeyClass::epoch, "no effect yet: the activations of one micro-batch exist at once").at_least(0).at_most(4096);
 }
 
 /// [runtime]
@@ -31,23 +31,28 @@ struct RuntimeSettings {
 inline void describe(Schema& schema, RuntimeSettings& s) {
   schema.section("runtime", "The actor runtime.");
   schema.key("threads_per_rank", &s.threads_per_rank, KeyClass::epoch, "threads inside one CPU kernel; results depend on it").at_least(1).at_most(1024);
-  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "compute operations announced at issue; 0: on completion (always so on a CPU)")
+  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "no effect yet: operations are announced on completion")
       .at_least(0)
       .at_most(64);
-  schema.key("min_operation_us", &s.min_operation_us, KeyClass::epoch, "the planner joins operations that are estimated shorter").at_least(0).at_most(10000000);
+  schema.key("min_operation_us", &s.min_operation_us, KeyClass::epoch, "no effect yet: operations are whole layers").at_least(0).at_most(10000000);
 }
 
 /// [comm]
 struct CommSettings {
   std::int64_t init_timeout_seconds = 300, train_timeout_seconds = 100;
+  std::string collectives = "auto";
+  std::string interface;  ///< empty: loopback
 };
 
 inline void describe(Schema& schema, CommSettings& s) {
-  schema.section("comm", "Limits on waiting for other ranks.");
+  schema.section("comm", "What joins the ranks, and limits on waiting for each other.");
   schema.key("init_timeout_seconds", &s.init_timeout_seconds, KeyClass::epoch, "until all ranks have joined and are ready for the first step")
       .at_least(1)
       .at_most(1000000);
   schema.key("train_timeout_seconds", &s.train_timeout_seconds, KeyClass::live, "the oldest pending operation of a later step").at_least(1).at_most(1000000);
+  schema.key("collectives", &s.collectives, KeyClass::epoch, "what carries collectives: shared_memory, transport, or auto: shared memory where all ranks are on one host")
+      .one_of({"auto", "shared_memory", "transport"});
+  schema.key("interface", &s.interface, KeyClass::epoch, "network interface of letters and of the launcher's port, such as eth0; empty: loopback, for one host alone").apart();
   schema.ignored("trace_buf_size", "see [trace] events");
 }
 

@@ -41,6 +41,7 @@ class Launch {
     if (!record) return refuse(record.error());
     JobHostOptions options;
     options.world_size = world_size;
+    options.loader_hosts = loader_hosts();
     options.job = new_job_name();
     options.secret = secret;
     options.port = request_.port;
@@ -65,16 +66,28 @@ class Launch {
   }
 
  private:
+  [[nodiscard]] std::uint32_t loader_hosts() const { return static_cast<std::uint32_t>(config_.data.loader_hosts); }
+
   Result<void> start_workers(std::uint32_t world_size, const std::string& address, const Secret& secret) {
     const std::uint32_t each = request_.ranks_in_process.value_or(1);
-    for (std::uint32_t first = 0; first < world_size; first += each) {
-      WorkerCommand command{.executable = worker_program(), .arguments = {}, .environment = {}, .log = folder_.log_of(first), .first = Rank{first}, .ranks = each};
-      if (each > 1) command.arguments = {"--ranks-in-process", std::to_string(each)};
-      command.environment = {{"TROUPE_COORDINATOR", address},          {"TROUPE_RANK", std::to_string(first)},     {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
-                             {"TROUPE_SECRET", secret.hex()},          {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}, {"LOCAL_RANK", std::to_string(first)}, {"TROUPE_NET_DEVICES", network_devices_},
+    const auto start = [&](WorkerCommand command, std::uint32_t number) {
+      command.executable = worker_program();
+      command.environment = {{"TROUPE_COORDINATOR", address}, {"TROUPE_RANK", std::to_string(number)}, {"TROUPE_WORLD_SIZE", std::to_string(world_size)}, {"TROUPE_SECRET", secret.hex()},
+                             {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}, {"LOCAL_RANK", std::to_string(number)}, {"TROUPE_NET_DEVICES", network_devices_},
                              {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
-      if (auto started = agent_.start(command); !started) return started;
+      return agent_.start(command);
+    };
+    for (std::uint32_t first = 0; first < world_size; first += each) {
+      WorkerCommand command{.executable = {}, .arguments = {}, .environment = {}, .log = folder_.log_of(first), .first = Rank{first}, .ranks = each};
+      if (each > 1) command.arguments = {"--ranks-in-process", std::to_string(each)};
+      if (auto started = start(std::move(command), first); !started) return started;
     }
+    for (std::uint32_t number = 0; number < loader_hosts(); ++number) {
+      const auto log = folder_.path() / "logs" / fmt::format("loader-{}.log", number);
+      WorkerCommand command{.executable = {}, .arguments = {"--loader"}, .environment = {}, .log = log, .first = Rank{world_size + number}, .ranks = 1};
+      if (auto started = start(std::move(command), number); !started) return started;
+    }
+    first_loader_ = Rank{world_size};
     log_.info(fmt::format("started {} worker process{} for {} rank{}; logs in {}", agent_.running(), agent_.running() == 1 ? "" : "es", world_size, world_size == 1 ? "" : "s",
                           (folder_.path() / "logs").string()));
     return {};
@@ -95,7 +108,9 @@ class Launch {
 
   void look_at_workers() {
     for (WorkerEnd& end : agent_.reap()) {
-      for (std::uint32_t i = 0; i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal);
+      const bool loader = end.first >= first_loader_;
+      if (loader && !end.clean()) host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
+      for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal);
       ends_.push_back(std::move(end));
     }
   }
@@ -142,6 +157,7 @@ class Launch {
   const SignalQueue& signals_;
   JobHost* host_ = nullptr;
   std::string network_devices_;
+  Rank first_loader_;  ///< loader processes count as ranks above the world
   HostAgent agent_;
   std::vector<WorkerEnd> ends_;
   bool asked_to_stop_ = false;

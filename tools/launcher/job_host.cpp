@@ -79,7 +79,7 @@ class Host final : public JobHost {
   }
 
   Result<void> listen() {
-    ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size};
+    ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); }, [](const std::vector<Peer>&) {}};
     coordinator_ = system_->caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
     directory_.add(coordinator_address, coordinator_);  // before the first worker can write to it
@@ -114,7 +114,8 @@ class Host final : public JobHost {
     if (hello.world_size != options_.world_size)
       return refuse(fmt::format("rank {} (pid {} on {}) was started for a world of {} ranks, this job has {}: give all workers the same world size", hello.first.value(), hello.pid, hello.host,
                                 hello.world_size, options_.world_size));
-    if (hello.ranks == 0 || hello.first.value() >= options_.world_size || hello.ranks > options_.world_size - hello.first.value())
+    const bool loader = hello.ranks == 1 && hello.first.value() >= options_.world_size && hello.first.value() - options_.world_size < options_.loader_hosts;
+    if (!loader && (hello.ranks == 0 || hello.first.value() >= options_.world_size || hello.ranks > options_.world_size - hello.first.value()))
       return refuse(fmt::format("rank {} (pid {} on {}) joined a job of {} ranks; ranks count from 0", hello.first.value() + hello.ranks - 1, hello.pid, hello.host, options_.world_size));
     for (std::uint32_t i = 0; i < hello.ranks; ++i) {
       const Rank rank{hello.first.value() + i};

@@ -17,6 +17,7 @@ namespace troupe {
 
 struct JobHostOptions {
   std::uint32_t world_size = 1;
+  std::uint32_t loader_hosts = 0;  ///< loader processes, ranks world_size, world_size + 1, … of the control connection
   std::string job;                 ///< unique for each run
   Secret secret;
   std::string listen_on = "127.0.0.1";

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstring>
 
+#include "messages/frame.hpp"
 #include "messages/kinds.hpp"
 
 namespace troupe {
@@ -15,7 +16,7 @@ std::string as_text(const std::vector<std::byte>& bytes) { return {reinterpret_c
 
 }  // namespace
 
-LetterLink::LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank, const std::string&)> lost)
+LetterLink::LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank, const std::string&)> lost, const Around& around)
     : directory_(directory), clock_(clock), log_(log) {
   TransportHandlers handlers;
   handlers.letter = [this](std::shared_ptr<const Parcel> parcel) {
@@ -28,7 +29,7 @@ LetterLink::LetterLink(Directory& directory, const Clock& clock, Log& log, const
   handlers.slot_for = [](schema::Envelope::Reader, std::uint64_t) { return Lease{}; };
   handlers.peer_lost = std::move(lost);
   handlers.peer_left = [](Rank) {};
-  transport_ = make_ucx_transport(options, clock, std::move(handlers));
+  transport_ = make_ucx_transport(options, clock, around ? around(std::move(handlers)) : std::move(handlers));
 }
 
 LetterLink::~LetterLink() = default;
@@ -53,22 +54,43 @@ void LetterLink::know(const std::vector<Peer>& peers, Incarnation) {
     for (std::uint32_t i = 0; i < peer.ranks; ++i) known_[Rank{peer.first.value() + i}] = peer;
 }
 
-Rank LetterLink::process_of(Rank rank) {
+Result<Rank> LetterLink::connected_process_of(Rank rank) {
+  const std::lock_guard one_at_a_time(connecting_);
   Peer peer;
   {
     const std::lock_guard lock(mutex_);
     if (const auto found = processes_.find(rank); found != processes_.end()) return found->second;
     const auto known = known_.find(rank);
-    if (known == known_.end()) return rank;  // the transport says that there is no such peer
+    if (known == known_.end()) return Error{fmt::format("the process of rank {} is not known", rank.value())};
     peer = known->second;
   }
-  if (auto connected = connect(peer.first, peer.ranks, Incarnation{0}, peer.address); !connected) log_.warning(connected.error().message);
+  if (auto connected = connect(peer.first, peer.ranks, Incarnation{0}, peer.address); !connected) return connected.error();
   return peer.first;
+}
+
+Result<void> LetterLink::connect_to(Rank rank) {
+  auto process = connected_process_of(rank);
+  if (!process) return process.error();
+  return {};
+}
+
+Rank LetterLink::process_of(Rank rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = processes_.find(rank); found != processes_.end()) return found->second;
+    if (!known_.contains(rank)) return rank;  // the transport says that there is no such peer
+  }
+  auto process = connected_process_of(rank);
+  if (process) return *process;
+  log_.warning(process.error().message);
+  return rank;
 }
 
 void LetterLink::send(std::shared_ptr<const Parcel> parcel) {
   const Rank to{parcel->envelope().getTo().getRank()};
   const LetterKind kind = parcel->envelope().getBody().which();
+  if (const std::size_t length = frame_header_bytes + parcel->bytes().size() + frame_mac_bytes; length > max_frame_bytes)
+    return log_.error(fmt::format("a letter {} to rank {} of {} bytes was not sent: the limit between processes is {}; its reader waits in vain", name_of(kind), to.value(), length, max_frame_bytes));
   transport_->send(process_of(to), std::move(parcel), [this, to, kind](const Result<void>& sent) {
     if (!sent) log_.debug(fmt::format("a letter {} to rank {} was not delivered: {}", name_of(kind), to.value(), sent.error().message));
   });

@@ -19,8 +19,10 @@ namespace troupe {
 /// Knows which process hosts which rank. Any thread.
 class LetterLink final : public RemoteSender {
  public:
-  /// `lost`: a peer's process died or its link broke; called on the transport's thread. Starts the transport; throws if it cannot.
-  LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank peer, const std::string& cause)> lost);
+  using Around = std::function<TransportHandlers(TransportHandlers)>;
+  /// `lost`: a peer's process died or its link broke; called on the transport's thread. `around`: puts other receivers before this one.
+  /// Starts the transport; throws if it cannot.
+  LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank peer, const std::string& cause)> lost, const Around& around = {});
   ~LetterLink() override;
   LetterLink(const LetterLink&) = delete;
   LetterLink& operator=(const LetterLink&) = delete;
@@ -30,6 +32,9 @@ class LetterLink final : public RemoteSender {
   [[nodiscard]] Result<void> connect(Rank first, std::uint32_t ranks, Incarnation incarnation, const std::vector<std::byte>& address);
   /// Processes to connect to when the first letter for them comes.
   void know(const std::vector<Peer>& peers, Incarnation incarnation);
+  /// Connects to the process of a known rank now, if it is not yet. Any thread.
+  [[nodiscard]] Result<void> connect_to(Rank rank);
+  [[nodiscard]] Transport& transport() noexcept { return *transport_; }
   void send(std::shared_ptr<const Parcel> parcel) override;
   /// Ends the link to every peer, what was sent before arrives first, at most `limit` for all. Blocks; from main() at the end.
   void close(Nanos limit);
@@ -38,10 +43,12 @@ class LetterLink final : public RemoteSender {
 
  private:
   [[nodiscard]] Rank process_of(Rank rank);
+  [[nodiscard]] Result<Rank> connected_process_of(Rank rank);
 
   Directory& directory_;
   const Clock& clock_;
   Log& log_;
+  std::mutex connecting_;  ///< one at a time; before mutex_
   std::mutex mutex_;
   std::map<Rank, Rank> processes_;  ///< rank → first rank of its process, connected
   std::map<Rank, Peer> known_;      ///< by rank, not connected yet

@@ -108,4 +108,9 @@ Result<WorkerPlace> place_worker(const Environment& environment) {
                "(SLURM_PROCID, SLURM_NTASKS, SLURM_NODELIST); to start a whole job use: troupe train CONFIG.toml --nproc N"};
 }
 
+std::string network_devices(const Environment& environment, const std::string& interface) {
+  if (auto devices = environment("TROUPE_NET_DEVICES")) return *devices;
+  return interface.empty() ? "lo" : interface;
+}
+
 }  // namespace troupe

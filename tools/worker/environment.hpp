@@ -31,4 +31,7 @@ struct WorkerPlace {
 /// An error names the variable that is missing or wrong.
 [[nodiscard]] Result<WorkerPlace> place_worker(const Environment& environment);
 
+/// UCX_NET_DEVICES of a process: TROUPE_NET_DEVICES where it is set, else `interface` (comm.interface), else loopback. Pure.
+[[nodiscard]] std::string network_devices(const Environment& environment, const std::string& interface);
+
 }  // namespace troupe

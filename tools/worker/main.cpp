@@ -10,6 +10,7 @@
 #include "tools/commands/commands.hpp"
 #include "tools/launcher/signals.hpp"
 #include "tools/worker/environment.hpp"
+#include "tools/worker/loader_process.hpp"
 #include "tools/worker/sample_mode.hpp"
 #include "tools/worker/worker_process.hpp"
 
@@ -32,6 +33,8 @@ int main(int argc, char** argv) {
   app.add_option("CONFIG", worker.config, "configuration, TOML; without it the launcher tells");
   app.add_option("--ranks-in-process", worker.ranks_in_process, "ranks that this process hosts, from its own on")->check(CLI::Range(1U, 65536U));
   app.add_flag("--overwrite", worker.overwrite, "rank 0 without a launcher: delete what an earlier run left in job.dump_folder");
+  bool loader_mode = false;
+  app.add_flag("--loader", loader_mode, "load data for other processes' ranks, as the launcher's loader process number TROUPE_RANK (data.loader_hosts)");
   troupe::SampleRequest sample;
   bool sample_mode = false;
   app.add_flag("--sample", sample_mode, "continue a prompt instead; `troupe sample --help` describes it");
@@ -72,9 +75,9 @@ int main(int argc, char** argv) {
   const troupe::SignalQueue signals{SIGINT, SIGTERM, SIGUSR1};
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return troupe::run_worker(worker, *place, signals);
+    return loader_mode ? troupe::run_loader(*place) : troupe::run_worker(worker, *place, signals);
   } catch (const std::exception& problem) {
-    std::fprintf(stderr, "troupe-worker: rank %u: %s\n", place->rank.value(), problem.what());
+    std::fprintf(stderr, "troupe-worker: %s %u: %s\n", loader_mode ? "loader" : "rank", place->rank.value(), problem.what());
     return 1;
   }
 }

@@ -12,6 +12,8 @@ namespace troupe {
 
 Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const std::filesystem::path& config_file, const WorkerPlace& place, bool overwrite) {
   if (auto fits = check_world(config, place.world_size); !fits) return fits.error();
+  if (config.data.loader_hosts > 0)
+    return Error{fmt::format("data.loader_hosts = {}: loader processes are started by `troupe train`; under torchrun and Slurm set it to 0", config.data.loader_hosts)};
   auto run = prepare_run(config, config_file, overwrite);
   if (!run) return run.error();
   std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};

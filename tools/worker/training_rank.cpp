@@ -38,6 +38,7 @@ class TrainingRankBody final : public RankBody {
   [[nodiscard]] std::uint64_t arena_bytes() const override { return model_->allocated_bytes() + layout_.device_bytes; }
   void abort(const std::string& cause) noexcept override {
     halt_.store(1);
+    options_.batches->abort(start_.rank, cause);
     dp_shard_->abort(cause);
     world_->abort(cause);
   }
@@ -91,6 +92,12 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
 }
 
 void TrainingRankBody::open_data(const EpochStart& start) {
+  if (const auto hosts = static_cast<std::uint32_t>(options_.config.data.loader_hosts); hosts > 0) {
+    if (!device_->host_visible()) throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
+    const std::uint32_t number = loader_of(start.rank, hosts);
+    loader_ = options_.batches->program(*options_.runtime, start.epoch, start.rank, loader_rank(number, options_.world_size));
+    return options_.runtime->log.info(fmt::format("data: batches come from loader process {}", number));
+  }
   Log& log = options_.runtime->log;
   ProgressBar bar("indexing text", "MiB", 1048576, false, options_.runtime->clock, [&log](std::string_view text) {
     while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
@@ -110,20 +117,10 @@ void TrainingRankBody::open_data(const EpochStart& start) {
 }
 
 void TrainingRankBody::connect(const EpochStart& start, const std::stop_token& stop) {
-  SharedMemoryOptions options;
-  options.rank = static_cast<std::uint32_t>(std::ranges::find(start.members, start.rank) - start.members.begin());
-  options.size = static_cast<std::uint32_t>(start.members.size());
-  options.registry = options_.registry;
-  options.stop = stop;
-  const auto make = [&](const char* name, std::int64_t seconds) {
-    options.tag = start.communicator_tag + "-" + name;
-    options.timeout = std::chrono::seconds{seconds};
-    return std::shared_ptr<Communicator>(make_shared_memory_communicator(options, options_.runtime->clock));
-  };
   // The first collective may wait for the slowest start; later ones are watched by the Coordinator, which is told of progress.
-  const std::int64_t seconds = std::max(options_.config.comm.init_timeout_seconds, options_.config.comm.train_timeout_seconds);
-  dp_shard_ = make("dp_shard", seconds);
-  world_ = make("world", seconds);
+  const std::chrono::seconds patience{std::max(options_.config.comm.init_timeout_seconds, options_.config.comm.train_timeout_seconds)};
+  dp_shard_ = options_.communicators->make(start, "dp_shard", patience, stop);
+  world_ = options_.communicators->make(start, "world", patience, stop);
 }
 
 RankParts TrainingRankBody::parts() {

@@ -6,9 +6,10 @@
 #include <string>
 
 #include "actors/rank_factory.hpp"
-#include "src/collectives/shared_memory_communicator.hpp"
 #include "src/config/job_config.hpp"
 #include "src/runtime/runtime.hpp"
+#include "tools/worker/loader_batches.hpp"
+#include "tools/worker/rank_communicators.hpp"
 
 namespace troupe {
 
@@ -22,7 +23,8 @@ struct TrainingRankOptions {
   Runtime* runtime = nullptr;        ///< of this rank
   Directory* directory = nullptr;
   caf::actor_system* system = nullptr;
-  SharedMemoryRegistry* registry = nullptr;  ///< all ranks are threads of this process; null: they are processes
+  const RankCommunicators* communicators = nullptr;
+  LoaderBatches* batches = nullptr;  ///< of the process
   RingTracer* tracer = nullptr;      ///< null: off
 };
 

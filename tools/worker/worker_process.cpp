@@ -20,6 +20,7 @@
 #include "tools/launcher/control_client.hpp"
 #include "tools/launcher/letter_link.hpp"
 #include "tools/launcher/run_folder.hpp"
+#include "tools/worker/late_tracer.hpp"
 #include "tools/worker/own_host.hpp"
 #include "tools/worker/rank_log.hpp"
 #include "tools/worker/training_rank.hpp"
@@ -119,8 +120,11 @@ class Worker {
     TransportOptions options;
     options.session = session_of(secret);
     options.self = {place_.rank, Incarnation{0}};
-    options.devices = environment_("TROUPE_NET_DEVICES").value_or("lo");
-    link_ = std::make_unique<LetterLink>(directory_, *clock_, *process_log_, options, [this](Rank peer, const std::string& cause) { peer_lost(peer, cause); });
+    options.devices = network_devices(environment_, config_ ? config_->comm.interface : std::string{});
+    if (!config_ || config_->trace.enable) options.tracer = &transport_tracer_;
+    link_ = std::make_unique<LetterLink>(directory_, *clock_, *process_log_, options, [this](Rank peer, const std::string& cause) { peer_lost(peer, cause); },
+                                         [this](TransportHandlers handlers) { return mail_.around(batches_.around(std::move(handlers))); });
+    mail_.use(link_->transport());
     Hello said;
     said.first = place_.rank;
     said.ranks = request_.ranks_in_process;
@@ -150,7 +154,11 @@ class Worker {
     }
     if (auto connected = link_->connect(launcher_rank, 1, Incarnation{0}, welcome.address); !connected) return connected;
     directory_.set_remote(link_.get());
-    client_->watch({[this](const std::vector<Peer>& peers) { link_->know(peers, Incarnation{0}); }, [this](const std::string& why) { notices_.give_up(why); }});
+    const auto told = [this](const std::vector<Peer>& peers) {
+      link_->know(peers, Incarnation{0});
+      peers_.set(peers);
+    };
+    client_->watch({told, [this](const std::string& why) { notices_.give_up(why); }});
     return {};
   }
 
@@ -162,12 +170,17 @@ class Worker {
     const Step seen = wanted > Step{0} && store.open(wanted) ? wanted : Step{0};
     std::vector<Rank> ranks;
     for (std::uint32_t i = 0; i < request_.ranks_in_process; ++i) ranks.emplace_back(place_.rank.value() + i);
-    if (config_->trace.enable) tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events)});
+    if (config_->trace.enable) {
+      tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events), config_->trace.window()});
+      transport_tracer_.use(*tracer_);
+    }
+    communicators_ = std::make_unique<RankCommunicators>(RankCommunicators::Ground{.setting = config_->comm.collectives, .registry = request_.ranks_in_process == place_.world_size ? &registry_ : nullptr,
+                                                                                   .peers = &peers_, .link = link_.get(), .mail = &mail_, .clock = clock_.get()});
     for (const Rank rank : ranks) {
       const RankLogOptions log{rank, folder / "logs" / fmt::format("rank-{}.log", rank.value()), launched_};
       auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
       TrainingRankOptions parts{.config = *config_, .world_size = place_.world_size, .run_folder = folder, .runtime = &hosted->runtime, .directory = &directory_, .system = &system_->caf(),
-                                .registry = request_.ranks_in_process == place_.world_size ? &registry_ : nullptr, .tracer = tracer_.get()};
+                                .communicators = communicators_.get(), .batches = &batches_, .tracer = tracer_.get()};
       hosted->factory = std::make_unique<TrainingRankFactory>(std::move(parts));
       SupervisorOptions options{.world_size = place_.world_size, .config_hash = config_->hash(), .host = host_name(), .pid = static_cast<std::uint32_t>(::getpid()), .restored = seen,
                                 .factory = hosted->factory.get(), .builder = hosted->builder.get(), .events = &notices_};
@@ -259,6 +272,11 @@ class Worker {
   Directory directory_;
   std::unique_ptr<ActorSystem> system_ = std::make_unique<ActorSystem>();
   SharedMemoryRegistry registry_;
+  LateTracer transport_tracer_;
+  JobPeers peers_;
+  CollectiveMail mail_;    ///< outlives the link
+  LoaderBatches batches_;  ///< so does this
+  std::unique_ptr<RankCommunicators> communicators_;
   std::unique_ptr<LetterLink> link_;
   std::unique_ptr<ControlClient> client_;
   std::unique_ptr<RingTracer> tracer_;

@@ -1,0 +1,22 @@
+#include "tools/worker/job_peers.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+namespace troupe {
+
+void JobPeers::set(std::vector<Peer> peers) {
+  const std::lock_guard lock(mutex_);
+  peers_ = std::move(peers);
+  changed_.notify_all();
+}
+
+Result<std::vector<Peer>> JobPeers::wait(const std::stop_token& stop, Nanos limit) const {
+  std::unique_lock lock(mutex_);
+  if (changed_.wait_for(lock, stop, limit, [this] { return peers_.has_value(); })) return *peers_;
+  if (stop.stop_requested()) return Error{"stopped before the launcher had told the addresses of the other ranks"};
+  return Error{fmt::format("the launcher has not told the addresses of the other ranks within {:.1f} s", std::chrono::duration<double>(limit).count())};
+}
+
+}  // namespace troupe
