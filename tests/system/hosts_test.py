@@ -6,6 +6,10 @@ import unittest
 
 from job import Job, WORKER, finish
 
+# A name of its own, and no memory or process that the other could see: UCX would take a short cut through them.
+APART = ["unshare", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
+
+
 def run(*command):
     done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
@@ -39,7 +43,7 @@ class TwoHosts:
             subprocess.run(["ip", "netns", "delete", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     def start(self, host, command, **kwargs):
-        return subprocess.Popen(["ip", "netns", "exec", self.names[host], "unshare", "--uts", "sh", "-c", f'hostname host-{"ab"[host]} && exec "$0" "$@"', *map(str, command)],
+        return subprocess.Popen(["ip", "netns", "exec", self.names[host], *APART, "sh", "-c", f'hostname host-{"ab"[host]} && exec "$0" "$@"', *map(str, command)],
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
 
     def bytes_received(self, host):
