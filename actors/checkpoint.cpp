@@ -1,5 +1,7 @@
 #include "actors/checkpoint.hpp"
 
+#include "src/base/cut_text.hpp"
+
 namespace troupe {
 
 Checkpoint::Checkpoint(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground)
@@ -56,7 +58,7 @@ bool Checkpoint::tolerates(Step step, OperationIndex operation, const std::strin
       parts().shard_saved_to, Where{epoch(), step, {}, {}},
       [&](auto body) {
         body.setOk(false);
-        body.setProblem(cause);
+        body.setProblem(cut_text(cause));
       },
       {}, operation);
   return true;

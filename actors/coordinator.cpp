@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "src/base/cut_text.hpp"
+
 namespace troupe {
 namespace {
 
@@ -45,7 +47,7 @@ void Coordinator::join(const Letter<schema::Join>& letter) {
   const auto body = letter.body();
   JoinedRank rank{.rank = letter.from().rank, .world_size = body.getWorldSize(), .config_hash = body.getConfigHash(), .host = body.getHost(), .pid = body.getPid(), .restored = Step{body.getRestored()}};
   if (phase_ != Phase::gathering) {
-    if (phase_ == Phase::over || phase_ == Phase::ending) return;
+    if (phase_ == Phase::over || phase_ == Phase::ending) return tell_end(rank.rank);  // its Join and the end have crossed
     return raise({fmt::format("rank {} (pid {} on {}) joined a job that already runs", rank.rank.value(), rank.pid, rank.host), rank.rank});
   }
   members_.heard(rank.rank, Pulse{.heard = runtime().clock.now(), .step = {}, .oldest = {}, .oldest_age = {}});
@@ -95,7 +97,7 @@ void Coordinator::sealed(const Letter<schema::CheckpointSealed>& letter) {
   events_.checkpoint(step, problem);
   tell_members<schema::CheckpointSealed>(ActorKind::checkpoint, step, [&](auto body) {
     body.setOk(ok);
-    body.setProblem(problem);
+    body.setProblem(cut_text(problem));
   });
   if (!ok && phase_ == Phase::running && step == epoch_->horizon.last_step()) raise({fmt::format("the last checkpoint (step {}) could not be saved: {}", step.value(), problem), std::nullopt});
 }
@@ -117,8 +119,6 @@ void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
 void Coordinator::stopped(const Letter<schema::Stopped>& letter) {
   if (!epoch_) return;
   epoch_->stopped.insert(letter.from().rank);
-  if (phase_ == Phase::draining && letter.body().getLeasesOut() != 0)
-    runtime().log.warning(fmt::format("rank {} stopped with {} slots that did not come home", letter.from().rank.value(), letter.body().getLeasesOut()));
 }
 
 void Coordinator::stop_requested(const Letter<schema::StopRequested>& letter) {
@@ -151,7 +151,10 @@ void Coordinator::act() {
 }
 
 void Coordinator::decide_membership() {
-  if (stop_asked_) return end_before_the_epoch();
+  if (stop_asked_) {  // while ranks still join: there is nothing to save, and nothing has failed
+    end_epoch();
+    return finish_when_stopped();
+  }
   const EpochDecision decision = decide_epoch(runtime().clock.now() - phase_since_, members_.all_joined(), options_.epoch);
   if (const auto* refusal = std::get_if<RefuseEpoch>(&decision)) return raise({refusal->problem, refusal->rank});
   if (const auto* epoch = std::get_if<BeginEpoch>(&decision)) begin(*epoch);
@@ -250,21 +253,21 @@ void Coordinator::raise(Fault fault) {
   end_epoch();
 }
 
-void Coordinator::end_epoch() {
-  enter(Phase::ending);
-  const auto fill = [this](schema::EpochEnd::Builder body) {
-    body.setCause(cause_->cause);
+void Coordinator::tell_end(Rank member) {
+  const Step step = epoch_ ? epoch_->reports.last_joined() : Step{0};
+  tell<schema::EpochEnd>({member, ActorKind::supervisor}, Where{epoch(), step, {}, {}}, [this](schema::EpochEnd::Builder body) {
+    body.setCause(cause_ ? cut_text(cause_->cause) : std::string{});
     body.setFinal(true);
-  };
-  if (epoch_) return tell_members<schema::EpochEnd>(ActorKind::supervisor, epoch_->reports.last_joined(), fill);
-  for (const JoinedRank& member : members_.all_joined()) tell<schema::EpochEnd>({member.rank, ActorKind::supervisor}, Where{epoch(), {}, {}, {}}, fill);
+  });
 }
 
-void Coordinator::end_before_the_epoch() {
+void Coordinator::end_epoch() {
   enter(Phase::ending);
-  for (const JoinedRank& member : members_.all_joined())
-    tell<schema::EpochEnd>({member.rank, ActorKind::supervisor}, Where{epoch(), {}, {}, {}}, [](schema::EpochEnd::Builder body) { body.setFinal(true); });
-  finish_when_stopped();
+  if (epoch_) {
+    for (const Rank member : epoch_->begun.members) tell_end(member);
+  } else {
+    for (const JoinedRank& member : members_.all_joined()) tell_end(member.rank);
+  }
 }
 
 void Coordinator::handler_failed(const std::string& cause) {
@@ -293,8 +296,9 @@ void Coordinator::check_deadlines() {
   const Nanos now = runtime().clock.now();
   if (phase_ == Phase::draining || phase_ == Phase::ending) {
     if (now - phase_since_ <= options_.stop_timeout) return;
-    if (phase_ == Phase::draining) cause_ = Fault{fmt::format("after {:.0f} s {} of {} ranks have stopped; {}", seconds(options_.stop_timeout), epoch_->stopped.size(), epoch_->begun.members.size(), members_.describe_slowest()), {}, 0};
-    return finish();
+    if (phase_ == Phase::ending) return finish();
+    return raise({fmt::format("after {:.0f} s {} of {} ranks have stopped; {}", seconds(options_.stop_timeout), epoch_->stopped.size(), epoch_->begun.members.size(),
+                              members_.describe_slowest(epoch_->stopped)), std::nullopt});
   }
   if (phase_ == Phase::gathering) return;  // decide_epoch() knows its own deadline
   if (const auto rank = members_.silent(now, options_.heartbeat_timeout)) {

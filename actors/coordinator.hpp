@@ -89,8 +89,8 @@ class Coordinator final : public Actor<Coordinator> {
   /// The first is the cause of the epoch's end; later ones are told to JobEvents and change nothing.
   void raise(Fault fault);
   void end_epoch();
-  /// A stop while ranks still join: there is nothing to save, and nothing has failed.
-  void end_before_the_epoch();
+  /// EpochEnd with the cause, if there is one.
+  void tell_end(Rank member);
   void finish();
   /// An exception of a handler or of JobEvents: the job's books may be wrong, so it ends.
   void handler_failed(const std::string& cause) override;

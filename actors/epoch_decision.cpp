@@ -6,6 +6,8 @@
 #include <chrono>
 #include <set>
 
+#include "src/runtime/describe.hpp"
+
 namespace troupe {
 namespace {
 
@@ -47,6 +49,8 @@ std::string absent_ranks(std::span<const JoinedRank> joined, std::uint32_t world
 }  // namespace
 
 EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, const EpochOptions& options) {
+  if (options.world_size > largest_world)
+    return RefuseEpoch{std::nullopt, fmt::format("a job of {} ranks: this version takes at most {}, as the letter that begins an epoch names all of them; start fewer", options.world_size, largest_world)};
   std::map<Rank, const JoinedRank*> members;
   for (const JoinedRank& member : joined) {
     const auto earlier = members.find(member.rank);
@@ -67,15 +71,6 @@ EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, con
 }
 
 std::optional<std::string> compare_plans(const std::map<Rank, PlanHashes>& ranks) {
-  static constexpr auto name = [](CommunicatorKind kind) {
-    switch (kind) {
-      case CommunicatorKind::none: return "none";
-      case CommunicatorKind::dp_shard: return "dp_shard";
-      case CommunicatorKind::dp_replicate: return "dp_replicate";
-      case CommunicatorKind::world: return "world";
-    }
-    return "unknown";
-  };
   if (ranks.empty()) return std::nullopt;
   const auto& [first_rank, first] = *ranks.begin();
   for (const auto& [rank, hashes] : ranks) {
@@ -83,7 +78,7 @@ std::optional<std::string> compare_plans(const std::map<Rank, PlanHashes>& ranks
       const auto other = hashes.find(kind);
       if (other != hashes.end() && other->second == hash) continue;
       return fmt::format("rank {} and rank {} plan different sequences of collectives on communicator {} (hashes {:016x} and {}): same build and same config on all ranks?", first_rank.value(),
-                         rank.value(), name(kind), hash, other == hashes.end() ? std::string{"none"} : fmt::format("{:016x}", other->second));
+                         rank.value(), name_of(kind), hash, other == hashes.end() ? std::string{"none"} : fmt::format("{:016x}", other->second));
     }
     if (hashes.size() == first.size()) continue;
     return fmt::format("rank {} plans {} communicators, rank {} plans {}: same build and same config on all ranks?", first_rank.value(), first.size(), rank.value(), hashes.size());

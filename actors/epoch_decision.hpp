@@ -15,6 +15,9 @@
 /// When an epoch begins, with whom, and which steps it may run: pure functions of what the Coordinator knows.
 namespace troupe {
 
+/// Most ranks of a job: EpochBegin names all members, four bytes each, and must fit into one frame (messages/frame.hpp).
+inline constexpr std::uint32_t largest_world = 1800;
+
 struct EpochOptions {
   std::uint32_t world_size = 1;
   std::uint64_t config_hash = 0;
@@ -38,7 +41,7 @@ struct RefuseEpoch {
 };
 using EpochDecision = std::variant<KeepWaiting, BeginEpoch, RefuseEpoch>;
 
-/// `waited`: since the Coordinator began to listen. Refuses as soon as what is known cannot become an epoch: a rank outside the
+/// `waited`: since the Coordinator began to listen. Refuses as soon as what is known cannot become an epoch: a world too large, a rank outside the
 /// world, one that joined twice, another world size or config than the Coordinator's, one that does not see the checkpoint to resume from; or, after the
 /// timeout, because ranks are absent.
 [[nodiscard]] EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, const EpochOptions& options);

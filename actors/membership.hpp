@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,9 @@ class Membership {
   [[nodiscard]] const std::map<Rank, Pulse>& pulses() const noexcept { return pulses_; }
   /// The member whose heartbeat is older than `limit`, the oldest first: dead, or its process is stopped.
   [[nodiscard]] std::optional<Rank> silent(Nanos now, Nanos limit) const;
-  /// Of the slowest rank: "rank 1 waits 12.0 s for comm: gather L2 (step 8)". One line for the watchdog's error.
-  [[nodiscard]] std::string describe_slowest() const;
+  /// "rank 1 at step 8 waits 12.0 s for comm: gather L2; rank 0 at …": the slowest first, but for those in `without`. One line for the
+  /// watchdog's error.
+  [[nodiscard]] std::string describe_slowest(const std::set<Rank>& without = {}) const;
 
  private:
   std::vector<JoinedRank> joined_;

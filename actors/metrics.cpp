@@ -1,5 +1,9 @@
 #include "actors/metrics.hpp"
 
+#include <fmt/format.h>
+
+#include <utility>
+
 namespace troupe {
 
 Metrics::Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground)
@@ -21,6 +25,9 @@ void Metrics::step_report(const Letter<schema::StepReport>& letter) {
   ++steps_;
   if (report.getOutcome() == schema::StepOutcome::COMMIT) ++committed_;
   tokens_ += report.getLocalTokens();
+  gathered_ += report.getBytesGathered();
+  reduced_ += report.getBytesReduced();
+  waited_nanos_ += report.getWaitBatchNanos();
   last_ = step;
   std::map<std::string, double> sums = std::move(open_[step]);
   open_.erase(open_.begin(), open_.upper_bound(step));
@@ -43,13 +50,18 @@ void Metrics::step_report(const Letter<schema::StepReport>& letter) {
 
 void Metrics::inspect(const Letter<schema::Inspect>& letter) {
   tell<schema::Inspection>(letter.from(), Where{epoch(), last_, {}, {}}, [&](auto body) {
-    body.setText("steps " + std::to_string(steps_) + ", committed " + std::to_string(committed_) + ", tokens " + std::to_string(tokens_) + "; last letter " +
-                 last_letter());
+    body.setText(counts() + "; last letter " + last_letter());
   });
+}
+
+std::string Metrics::counts() const {
+  return fmt::format("{} steps, {} committed, {} tokens, {} bytes gathered, {} reduced, {:.3f} s without a batch", steps_, committed_, tokens_, gathered_, reduced_,
+                     static_cast<double>(waited_nanos_) * 1e-9);
 }
 
 void Metrics::tell_stopped() {
   if (std::exchange(stopped_told_, true)) return;
+  runtime().log.info("rank " + std::to_string(self().rank.value()) + ", epoch " + std::to_string(epoch().value()) + ": " + counts());
   tell<schema::Stopped>(neighbour(ActorKind::supervisor), Where{epoch(), last_, {}, {}}, [&](auto body) { body.setStep(last_.value()); });
 }
 

@@ -139,6 +139,11 @@ void RankActors::quit_and_join() {
   }
 }
 
+void RankActors::for_each_actor(const std::function<void(ActorKind, const caf::actor&)>& visit) const {
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    if (state_->actors[i]) visit(kinds[i], state_->actors[i]);
+}
+
 Lane& RankActors::lane(LaneKind kind) const { return state_->ground->lane(kind); }
 
 bool RankActors::drain_lanes(Nanos limit) {

@@ -13,8 +13,9 @@
 #include "src/runtime/runtime.hpp"
 
 namespace caf {
+class actor;
 class actor_system;
-}
+}  // namespace caf
 
 namespace troupe {
 
@@ -86,6 +87,9 @@ class RankActors {
   /// quit(), then blocks until the five are gone: what they stood on is then held by this object alone. Not from an actor's handler,
   /// and not under the test scheduler.
   void quit_and_join();
+
+  /// The five, while they are not told to quit; for whoever watches their lives.
+  void for_each_actor(const std::function<void(ActorKind, const caf::actor&)>& visit) const;
 
   [[nodiscard]] Lane& lane(LaneKind kind) const;
   /// All lanes idle within `limit`? Blocks; not from an actor but at a process's end.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/runtime/join_digests.hpp"
+
 namespace troupe {
 namespace {
 
@@ -16,12 +18,6 @@ OperationIndex last_of(const Plan& plan) {
 std::uint32_t micro_batches_of(const Plan& plan) {
   return static_cast<std::uint32_t>(std::count_if(plan.operations.begin(), plan.operations.end(),
                                                   [](const PlannedOperation& operation) { return operation.fact.kind == OperationKind::load; }));
-}
-
-/// One digest for the step: the micro-batch's own where there is one, else a mix that knows their order.
-std::uint64_t join_digests(std::uint64_t so_far, std::uint64_t next) {
-  constexpr std::uint64_t multiplier = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio
-  return so_far == 0 ? next : (so_far * multiplier) ^ next;
 }
 
 schema::StepOutcome to_schema(VerdictOutcome outcome) {
@@ -65,7 +61,7 @@ void Sharding::micro_batch_done(const Letter<schema::MicroBatchDone>& letter) {
   const auto body = letter.body();
   --step.micro_batches_open;
   step.tokens += body.getTokens();
-  step.digest = join_digests(step.digest, body.getDigest());
+  step.digests.push_back(body.getDigest());  // in order: one lane runs the micro-batches
   step.wait_batch_nanos += body.getWaitBatchNanos();
 }
 
@@ -152,7 +148,7 @@ void Sharding::report(const OpenStep& step) {
     body.setTokens(static_cast<std::uint64_t>(numbers.verdict.tokens));
     body.setNonFinite(static_cast<std::uint64_t>(numbers.verdict.bad));
     body.setLocalTokens(step.tokens);
-    body.setDigest(step.digest);
+    body.setDigest(join_digests(step.digests));
     body.setStepNanos(static_cast<std::uint64_t>(took.count()));
     body.setArenaPeakBytes(parts().arena_bytes);
     body.setBytesGathered(numbers.bytes_gathered);

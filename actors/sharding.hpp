@@ -1,6 +1,7 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "actors/step_actor.hpp"
 
@@ -27,7 +28,8 @@ class Sharding final : public StepActor<Sharding> {
     bool state_stands = false;             ///< the last optimize operation is done
     OperationIndex last;                   ///< that operation
     std::shared_ptr<StepNumbers> numbers;  ///< written on its completion
-    std::uint64_t tokens = 0, digest = 0, wait_batch_nanos = 0;
+    std::uint64_t tokens = 0, wait_batch_nanos = 0;
+    std::vector<std::uint64_t> digests = {};  ///< of the micro-batches
   };
   void gradient_ready(const Letter<schema::GradientReady>& letter) { note_fact(letter); }
   void micro_batch_done(const Letter<schema::MicroBatchDone>& letter);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/rank_ground.hpp"
+#include "src/base/cut_text.hpp"
 #include "src/runtime/actor.hpp"
 #include "src/runtime/held_leases.hpp"
 #include "src/runtime/lane_port.hpp"
@@ -74,8 +75,8 @@ class StepActor : public Actor<Derived> {
     }
     text += "; last letter " + this->last_letter();
     this->template tell<schema::Inspection>(letter.from(), Where{this->epoch(), last_finished_, {}, {}}, [&](auto body) {
-      body.setText(text);
-      body.setWaiting(plan_.waiting());
+      body.setText(cut_text(text));
+      body.setWaiting(cut_text(waits(), 1000));
       body.setLeasesOut(slots_.in_use());
     });
   }
@@ -146,6 +147,12 @@ class StepActor : public Actor<Derived> {
  private:
   enum class Ending : std::uint8_t { no, drain, abort };
   Derived& derived() noexcept { return static_cast<Derived&>(*this); }
+  /// What holds this actor up; empty: nothing. At the end of an epoch also slots that are still out: whoever has them is at fault.
+  [[nodiscard]] std::string waits() const {
+    if (ending_ == Ending::no || (ending_ == Ending::drain && !plan_.idle())) return plan_.waiting();
+    if (slots_.in_use() > 0) return "its slots to come home (" + slots_.describe() + ")";
+    return held_.size() > 0 ? std::to_string(held_.size()) + " leases that it still holds" : std::string{};
+  }
 
   std::shared_ptr<const RankGround> ground_;
   PlanCursor plan_;

@@ -1,11 +1,11 @@
 #include "actors/step_join.hpp"
 
 #include <fmt/format.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
+
+#include "src/runtime/join_digests.hpp"
 
 namespace troupe {
 namespace {
@@ -40,8 +40,6 @@ RankReport join(const std::map<Rank, RankReport>& reports) {
 }
 
 }  // namespace
-
-std::uint64_t join_digests(const std::vector<std::uint64_t>& digests) { return XXH3_64bits(digests.data(), digests.size() * sizeof(std::uint64_t)); }
 
 StepJoin::Outcome StepJoin::add(EpochId epoch, Step step, Rank rank, const RankReport& report) {
   if (step <= joined_) return Mismatch{fmt::format("rank {} reports step {} again; all ranks are past step {}", rank.value(), step.value(), joined_.value())};

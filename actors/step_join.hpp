@@ -55,7 +55,4 @@ class StepJoin {
   std::map<Step, std::map<Rank, RankReport>> open_;
 };
 
-/// XXH3 over the ranks' digests in rank order: one number for the step's token ids.
-[[nodiscard]] std::uint64_t join_digests(const std::vector<std::uint64_t>& digests);
-
 }  // namespace troupe

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <caf/actor.hpp>
 #include <utility>
+#include <vector>
+
+#include "src/base/cut_text.hpp"
 
 namespace troupe {
 namespace {
@@ -33,6 +37,7 @@ Supervisor::Supervisor(caf::actor_config& config, const ActorSeat& seat, Supervi
     : Actor(config, seat), options_(std::move(options)), phase_since_(seat.runtime.clock.now()) {}
 
 caf::behavior Supervisor::make_behavior() {
+  set_down_handler([this](const caf::down_msg& message) { gone(caf::actor_cast<caf::actor_addr>(message.source)); });
   wake_after(options_.heartbeat_every);  // joins at the latest then
   return {on(&Supervisor::epoch_begin), on(&Supervisor::horizon),       on(&Supervisor::drain),      on(&Supervisor::epoch_end), on(&Supervisor::step_report),
           on(&Supervisor::fault),       on(&Supervisor::actor_stopped), on(&Supervisor::inspection), on(&Supervisor::lane_done), on(&Supervisor::beat)};
@@ -90,7 +95,7 @@ void Supervisor::step_report(const Letter<schema::StepReport>& letter) {
   tell<schema::StepReport>(coordinator_address, letter.where(), [&](schema::StepReport::Builder body) {
     copy_report(letter.body(), body);
     // All memory is planned and taken before step one: the peak of slots and model together is what was planned.
-    if (raised_ && raised_->body) body.setArenaPeakBytes(std::max(letter.body().getArenaPeakBytes(), raised_->body->arena_bytes()));
+    if (built_ && raised_ && raised_->body) body.setArenaPeakBytes(std::max(letter.body().getArenaPeakBytes(), raised_->body->arena_bytes()));
   });
 }
 
@@ -103,7 +108,6 @@ void Supervisor::fault(const Letter<schema::FaultReport>& letter) {
 void Supervisor::actor_stopped(const Letter<schema::Stopped>& letter) {
   if (phase_ != Phase::draining && phase_ != Phase::aborting) return;
   stopped_.insert(letter.from().actor);
-  leases_out_ += letter.body().getLeasesOut();
 }
 
 void Supervisor::inspection(const Letter<schema::Inspection>& letter) { waiting_[letter.from().actor] = letter.body().getWaiting(); }
@@ -114,6 +118,12 @@ void Supervisor::lane_done(const Letter<schema::LaneDone>& letter) {
 }
 
 void Supervisor::built(const Letter<schema::LaneDone>& letter) {
+  built_ = true;
+  if (raised_->actors)
+    raised_->actors->for_each_actor([this](ActorKind kind, const caf::actor& actor) {
+      alive_.emplace(actor.address(), kind);
+      monitor(actor);
+    });
   const bool ok = letter.body().getOutcome() == static_cast<std::uint8_t>(Outcome::Kind::ok);
   if (!ok) {
     const std::string cause = letter.body().getCause();
@@ -159,24 +169,24 @@ void Supervisor::beat(const Letter<schema::Tick>&) {
   if (!joined_) join();
   beat_at_ = now;
   if (phase_ == Phase::aborting && now - phase_since_ > options_.abort_deadline) {
-    const Oldest oldest = oldest_pending();
+    const std::string at = oldest().text;
     return options_.events->stuck(self().rank, fmt::format("rank {} did not come to rest within {:.0f} s of the abort; it is still at {}", self().rank.value(),
-                                                           std::chrono::duration<double>(options_.abort_deadline).count(), oldest.what.empty() ? "nothing known" : oldest.what));
+                                                           std::chrono::duration<double>(options_.abort_deadline).count(), at.empty() ? "nothing known" : at));
   }
-  const Oldest oldest = oldest_pending();
+  const OldestPending pending = oldest();
   tell<schema::Heartbeat>(coordinator_address, Where{epoch(), newest_, {}, {}}, [&](schema::Heartbeat::Builder body) {
     body.setStep(newest_.value());
-    body.setOldest(oldest.what);
-    body.setOldestNanos(static_cast<std::uint64_t>(oldest.age.count()));
+    body.setOldest(cut_text(pending.text, 2000));
+    body.setOldestNanos(static_cast<std::uint64_t>(pending.age.count()));
   });
-  if (phase_ == Phase::running || phase_ == Phase::draining) raised_->actors->inspect_all();
+  if (built_ && (phase_ == Phase::running || phase_ == Phase::draining || phase_ == Phase::aborting) && raised_->actors) raised_->actors->inspect_all();
   wake_after(options_.heartbeat_every);
 }
 
 // --- the end of an epoch ---
 
 void Supervisor::act() {
-  if (phase_ != Phase::draining && phase_ != Phase::aborting) return;
+  if ((phase_ != Phase::draining && phase_ != Phase::aborting) || !built_) return;
   if (stopped_.size() < RankActors::kinds.size() || !lanes_idle()) return;
   clear();
 }
@@ -184,13 +194,13 @@ void Supervisor::act() {
 void Supervisor::pass_fault(Rank rank, const std::string& cause, int signal) {
   tell<schema::FaultReport>(coordinator_address, Where{epoch(), newest_, {}, {}}, [&](schema::FaultReport::Builder body) {
     body.setRank(rank.value());
-    body.setCause(cause);
+    body.setCause(cut_text(cause));
     body.setSignal(signal);
   });
 }
 
 void Supervisor::halt(const std::string& cause) {
-  if (halted_ || !raised_ || !raised_->actors) return;
+  if (halted_ || !built_ || !raised_ || !raised_->actors) return;
   halted_ = true;
   raised_->body->abort(cause);
   raised_->actors->halt(cause);
@@ -199,6 +209,30 @@ void Supervisor::halt(const std::string& cause) {
 void Supervisor::clear() {
   phase_ = Phase::clearing;
   if (raised_->actors) raised_->actors->quit();
+  if (alive_.empty()) destroy_body();
+}
+
+void Supervisor::gone(const caf::actor_addr& who) {
+  const auto found = alive_.find(who);
+  if (found == alive_.end()) return;
+  const ActorKind kind = found->second;
+  alive_.erase(found);
+  if (phase_ == Phase::clearing) {
+    if (alive_.empty()) destroy_body();
+    return;
+  }
+  stopped_.insert(kind);  // it cannot say so any more
+  const std::string cause = fmt::format("the {} actor of rank {} has ended before it was told to", name_of(kind), self().rank.value());
+  if (kind == ActorKind::metrics) {
+    runtime().log.warning(cause + "; its counters are lost, training goes on");
+  } else if (phase_ == Phase::running || phase_ == Phase::draining) {
+    pass_fault(self().rank, cause, 0);
+    halt(cause);
+  }
+  act();
+}
+
+void Supervisor::destroy_body() {
   post_to_builder("clear the epoch", clear_operation, [raised = std::exchange(raised_, nullptr)](Stream&) {
     raised->actors.reset();
     raised->body.reset();
@@ -207,10 +241,7 @@ void Supervisor::clear() {
 
 void Supervisor::tell_stopped() {
   phase_ = Phase::stopped;
-  tell<schema::Stopped>(coordinator_address, Where{epoch(), newest_, {}, {}}, [this](schema::Stopped::Builder body) {
-    body.setStep(newest_.value());
-    body.setLeasesOut(leases_out_);
-  });
+  tell<schema::Stopped>(coordinator_address, Where{epoch(), newest_, {}, {}}, [this](schema::Stopped::Builder body) { body.setStep(newest_.value()); });
   options_.events->ended(self().rank, cause_);
 }
 
@@ -222,21 +253,16 @@ bool Supervisor::lanes_idle() const {
   return true;
 }
 
-Supervisor::Oldest Supervisor::oldest_pending() const {
+OldestPending Supervisor::oldest() const {
   const Nanos now = runtime().clock.now();
   if (phase_ == Phase::joining) return {"the other ranks to join", now - phase_since_};
-  if (phase_ == Phase::building) return {"its state and communicators", now - phase_since_};
+  if (!built_) return {"its state and communicators", now - phase_since_};
   if (!raised_ || !raised_->actors) return {};
-  Oldest oldest;
-  for (std::size_t kind = 0; kind < lane_count; ++kind) {
-    const LaneProgress progress = raised_->actors->lane(static_cast<LaneKind>(kind)).progress();
-    if (progress.oldest_pending.empty() || now - progress.pending_since < oldest.age) continue;
-    oldest = {fmt::format("{}: {}", name_of(static_cast<LaneKind>(kind)), progress.oldest_pending), now - progress.pending_since};
-  }
-  if (!oldest.what.empty()) return oldest;
-  for (const auto& [actor, waiting] : waiting_)  // lanes idle: an actor waits for an input or a slot
-    if (!waiting.empty()) return {fmt::format("{}: {}", name_of(actor), waiting), Nanos{0}};
-  return {};
+  std::vector<LaneState> lanes;
+  for (std::size_t i = 0; i < lane_count; ++i) lanes.push_back({static_cast<LaneKind>(i), raised_->actors->lane(static_cast<LaneKind>(i)).progress()});
+  std::vector<WaitingActor> actors;
+  for (const auto& [actor, waiting] : waiting_) actors.push_back({actor, waiting});
+  return oldest_pending(lanes, actors, now);
 }
 
 void Supervisor::post_to_builder(std::string name, OperationIndex index, std::function<void(Stream&)> work) {

@@ -1,4 +1,5 @@
 #pragma once
+#include <caf/actor_addr.hpp>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "actors/rank_factory.hpp"
 #include "src/device/lane.hpp"
 #include "src/runtime/actor.hpp"
+#include "src/runtime/watchdog.hpp"
 
 namespace troupe {
 
@@ -37,6 +39,8 @@ struct SupervisorOptions {
 
 /// One per rank: joins the job, raises the rank's five actors for an epoch, passes grants down and reports up, sends heartbeats with
 /// what the rank waits for, and ends the epoch: drained, or by the abort protocol (halt word and communicators, lanes, drain with a deadline).
+/// It watches the lives of the five: one that ends before it is told to is a fault of the rank, but for Metrics, which is only logged. What
+/// they stand on is destroyed once all of them are gone.
 /// Whoever spawns it enters it into the Directory and then calls start_supervisor: it joins then (else with its first heartbeat), for
 /// the answer must find it.
 /// Letters in: EpochBegin, Horizon, Drain, EpochEnd (Coordinator); StepReport, FaultReport, Stopped, Inspection (its five actors);
@@ -73,10 +77,12 @@ class Supervisor final : public Actor<Supervisor> {
   /// Steps 1 to 3 of the abort protocol: what can still write state or wait for a peer does neither from here on.
   void halt(const std::string& cause);
   void clear();
+  /// One of the five has ended; the last one after clear() has the body destroyed.
+  void gone(const caf::actor_addr& who);
+  void destroy_body();
   void tell_stopped();
   [[nodiscard]] bool lanes_idle() const;
-  struct Oldest { std::string what; Nanos age{0}; };
-  [[nodiscard]] Oldest oldest_pending() const;
+  [[nodiscard]] OldestPending oldest() const;
   void post_to_builder(std::string name, OperationIndex index, std::function<void(Stream&)> work);
 
   SupervisorOptions options_;
@@ -88,8 +94,9 @@ class Supervisor final : public Actor<Supervisor> {
   std::string cause_;                         ///< why the epoch ends; empty: a clean drain
   Step newest_;                               ///< last step reported
   Step begun_;
-  std::uint32_t leases_out_ = 0;
+  std::map<caf::actor_addr, ActorKind> alive_;
   bool joined_ = false, halted_ = false, build_failed_ = false;
+  bool built_ = false;  ///< raised_ belongs to this actor again; before, the builder lane may be writing it
 };
 
 /// The Tick that makes a Supervisor join and beat; after it stands in the Directory.

@@ -2,20 +2,12 @@
 
 #include <type_traits>
 
+#include "src/base/fnv.hpp"
+
 namespace troupe {
 namespace {
 
 static_assert(std::is_trivially_copyable_v<CallSignature>);
-
-/// FNV-1a over the bytes of one more size.
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
-  for (int byte = 0; byte < 8; ++byte) {
-    hash ^= (value >> (8 * byte)) & 0xffU;
-    hash *= 0x100000001b3U;
-  }
-  return hash;
-}
-constexpr std::uint64_t fnv_start = 0xcbf29ce484222325U;
 
 const char* name_of(CollectiveKind kind) noexcept {
   switch (kind) {
@@ -36,7 +28,7 @@ CallSignature signature_of(std::span<const GatherPiece> pieces) noexcept {
   signature.pieces = static_cast<std::uint32_t>(pieces.size());
   for (const auto& piece : pieces) {
     signature.bytes += piece.bytes;
-    signature.layout = mix(signature.layout, piece.bytes);
+    signature.layout = fnv1a(std::uint64_t{piece.bytes}, signature.layout);
   }
   return signature;
 }
@@ -46,7 +38,7 @@ CallSignature signature_of(std::span<const ReducePiece> pieces) noexcept {
   signature.pieces = static_cast<std::uint32_t>(pieces.size());
   for (const auto& piece : pieces) {
     signature.bytes += std::uint64_t{piece.count} * sizeof(float);
-    signature.layout = mix(signature.layout, piece.count);
+    signature.layout = fnv1a(std::uint64_t{piece.count}, signature.layout);
   }
   return signature;
 }

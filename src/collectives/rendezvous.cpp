@@ -1,5 +1,7 @@
 #include "src/collectives/rendezvous.hpp"
 
+#include "src/base/fnv.hpp"
+
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -61,9 +63,7 @@ socklen_t fill_address(sockaddr_un& address, const std::string& tag) {
   std::string name = "troupe." + std::to_string(getuid()) + "." + tag;
   constexpr std::size_t longest = sizeof(address.sun_path) - 1;
   if (name.size() > longest) {
-    std::uint64_t hash = 0xcbf29ce484222325U;
-    for (const char letter : tag) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
-    const std::string tail = "." + std::to_string(hash);
+    const std::string tail = "." + std::to_string(fnv1a(tag));
     name = name.substr(0, longest - tail.size()) + tail;
   }
   address = {};

@@ -9,15 +9,10 @@
 #include "src/collectives/chunk_exchange.hpp"
 #include "src/collectives/chunked_communicator.hpp"
 #include "src/collectives/collective_inbox.hpp"
+#include "src/base/fnv.hpp"
 
 namespace troupe {
 namespace {
-
-std::uint64_t key_of(const std::string& tag) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char letter : tag) hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
-  return hash;
-}
 
 std::string describe(const CommunicatorTerms& terms) {
   return std::to_string(terms.size) + " members with " + std::to_string(terms.chunks) + " chunks of " + std::to_string(terms.chunk_bytes) + " bytes";
@@ -36,7 +31,7 @@ class TransportExchange final : public ChunkExchange {
   TransportExchange(const TransportCommunicatorOptions& options, const CommunicatorTerms& terms, const Clock& clock, CollectiveMail& mail)
       : options_(options),
         terms_(terms),
-        key_(key_of(options.tag)),
+        key_(fnv1a(options.tag)),
         clock_(clock),
         mail_(mail),
         inbox_(std::make_shared<CollectiveInbox>(options.rank, options.processes, terms, [transport = &mail.transport()] { transport->slot_available(); })),

@@ -2,6 +2,7 @@
 
 #include <exception>
 
+#include "src/base/cut_text.hpp"
 #include "src/runtime/describe.hpp"
 
 namespace troupe {
@@ -60,7 +61,7 @@ void ActorBase::report_fault(const std::string& cause, Rank rank) {
   const ActorAddress to = seat_.self.actor == ActorKind::supervisor ? coordinator_address : neighbour(ActorKind::supervisor);
   tell<schema::FaultReport>(to, Where{seat_.epoch, {}, {}, {}}, [&](auto body) {
     body.setRank(rank.value());
-    body.setCause(cause);
+    body.setCause(cut_text(cause));
   });
 }
 

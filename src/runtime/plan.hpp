@@ -61,5 +61,7 @@ struct Plan {
 /// Runs two steps of all ranks together with zero durations and these slots: rendezvous at every collective, total order per device.
 /// The error names the edge, its slots, and the operation that would wait for ever on each rank.
 [[nodiscard]] Result<void> check_plans(const std::vector<Plan>& ranks, const SlotCounts& slots);
+/// The same for each rank's own sequence of steps, of whatever kinds: what one kind leaves to the next shows.
+[[nodiscard]] Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const SlotCounts& slots);
 
 }  // namespace troupe

@@ -9,26 +9,35 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t steps_to_run = 2;
 constexpr std::array<EdgeKind, edge_count> edges{EdgeKind::batches, EdgeKind::weights, EdgeKind::gradients, EdgeKind::snapshots};
 
 std::string rank_name(std::size_t rank) { return "rank " + std::to_string(rank); }
 
-/// One rank: which operations of the two steps were issued and done. Index: step × operations + position.
+/// One rank: which operations of its steps were issued and done. Index: over the operations of all steps, one step behind the other.
 class RankRun {
  public:
-  RankRun(const Plan& plan, const SlotCounts& slots) : plan_(plan), total_(steps_to_run * plan.operations.size()), issued_(total_), completed_(total_) {
+  RankRun(const std::vector<Plan>& steps, const SlotCounts& slots) {
     for (const EdgeKind edge : edges) free_[static_cast<std::size_t>(edge)] = slots.of(edge);
-    for (const PlannedOperation& planned : plan.operations) {
-      previous_.emplace_back();
-      for (const Fact& fact : planned.after_previous) {
-        if (const auto found = plan.find(fact)) previous_.back().push_back(*found);
+    for (std::size_t step = 0; step < steps.size(); ++step) {
+      const Plan& plan = steps[step];
+      const std::size_t start = operations_.size(), before = step == 0 ? 0 : start - steps[step - 1].operations.size();
+      for (const PlannedOperation& planned : plan.operations) {
+        Entry entry{&planned, step, start, {}};
+        for (const OperationIndex input : planned.after) entry.inputs.push_back(start + input.value());
+        for (const Fact& fact : planned.after_previous) {
+          if (step == 0) break;
+          if (const auto found = steps[step - 1].find(fact)) entry.inputs.push_back(before + found->value());
+        }
+        operations_.push_back(std::move(entry));
       }
     }
+    total_ = operations_.size();
+    issued_.resize(total_);
+    completed_.resize(total_);
   }
 
   [[nodiscard]] bool finished() const { return done_count_ == total_; }
-  [[nodiscard]] const PlannedOperation& operation(std::size_t i) const { return plan_.operations[i % plan_.operations.size()]; }
+  [[nodiscard]] const PlannedOperation& operation(std::size_t i) const { return *operations_[i].planned; }
 
   /// Issues what may be issued. True if anything was.
   bool issue() {
@@ -106,28 +115,20 @@ class RankRun {
 
   [[nodiscard]] bool satisfied(std::size_t input, LaneKind lane) const { return completed_[input] || (issued_[input] && operation(input).lane == lane); }
 
-  struct MissingInput {
-    OperationIndex input;
-    bool of_step_before = false;
-  };
-  [[nodiscard]] std::optional<MissingInput> missing_input(std::size_t i) const {
-    const std::size_t position = i % plan_.operations.size(), step_start = i - position;
-    for (const OperationIndex input : operation(i).after) {
-      if (!satisfied(step_start + input.value(), operation(i).lane)) return MissingInput{input, false};
-    }
-    if (step_start == 0) return std::nullopt;
-    for (const OperationIndex input : previous_[position]) {
-      if (!satisfied(step_start - plan_.operations.size() + input.value(), operation(i).lane)) return MissingInput{input, true};
+  /// Place of the first input that keeps the operation from being issued.
+  [[nodiscard]] std::optional<std::size_t> missing_input(std::size_t i) const {
+    for (const std::size_t input : operations_[i].inputs) {
+      if (!satisfied(input, operation(i).lane)) return input;
     }
     return std::nullopt;
   }
   [[nodiscard]] bool blocked(std::size_t i) const { return waits_for_slot(i) || missing_input(i); }
   [[nodiscard]] bool waits_for_slot(std::size_t i) const { return operation(i).takes && free_[static_cast<std::size_t>(*operation(i).takes)] == 0; }
 
-  [[nodiscard]] std::string name_in_step(std::size_t i) const { return operation(i).name() + " of step " + std::to_string(i / plan_.operations.size() + 1); }
+  [[nodiscard]] std::string name_in_step(std::size_t i) const { return operation(i).name() + " of step " + std::to_string(operations_[i].step + 1); }
   [[nodiscard]] Stuck describe_blocked(std::size_t i) const {
     if (const auto missing = missing_input(i)) {
-      return {name_in_step(i) + " waits for " + describe_as_input(plan_[missing->input].fact) + (missing->of_step_before ? " of the step before" : ""),
+      return {name_in_step(i) + " waits for " + describe_as_input(operation(*missing).fact) + (operations_[*missing].step != operations_[i].step ? " of the step before" : ""),
               std::nullopt};
     }
     return {name_in_step(i) + " waits for a free slot of " + name_of(*operation(i).takes), operation(i).takes};
@@ -144,13 +145,17 @@ class RankRun {
     lane.pop_front();
     completed_[i] = true;
     ++done_count_;
-    for (const OperationIndex producer : operation(i).last_reads) ++free_[static_cast<std::size_t>(*plan_[producer].takes)];
+    for (const OperationIndex producer : operation(i).last_reads) ++free_[static_cast<std::size_t>(*operation(operations_[i].start + producer.value()).takes)];
   }
 
-  const Plan& plan_;
-  std::size_t total_;
+  struct Entry {
+    const PlannedOperation* planned;
+    std::size_t step, start;          ///< step from 0; place of its first operation
+    std::vector<std::size_t> inputs;  ///< places, also of the step before
+  };
+  std::vector<Entry> operations_;
+  std::size_t total_ = 0;
   std::vector<bool> issued_, completed_;
-  std::vector<std::vector<OperationIndex>> previous_;  ///< what each operation needs of the step before
   mutable std::array<std::size_t, issuer_count> place_{};
   std::array<std::uint32_t, edge_count> free_{};
   std::array<std::deque<std::size_t>, lane_count> lanes_;
@@ -206,11 +211,13 @@ Result<bool> meet(std::vector<RankRun>& ranks, CommunicatorKind communicator) {
 
 }  // namespace
 
-Result<void> check_plans(const std::vector<Plan>& plans, const SlotCounts& slots) {
+Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const SlotCounts& slots) {
   std::vector<RankRun> ranks;
-  for (const Plan& plan : plans) {
-    if (const Result<void> checked = check_references(plan, ranks.size()); !checked) return checked;
-    ranks.emplace_back(plan, slots);
+  for (const std::vector<Plan>& steps : sequences) {
+    for (const Plan& plan : steps) {
+      if (const Result<void> checked = check_references(plan, ranks.size()); !checked) return checked;
+    }
+    ranks.emplace_back(steps, slots);
   }
   if (ranks.empty()) return {};
   for (bool progress = true; progress;) {
@@ -229,6 +236,12 @@ Result<void> check_plans(const std::vector<Plan>& plans, const SlotCounts& slots
     if (!rank.finished()) return describe_deadlock(ranks, slots);
   }
   return {};
+}
+
+Result<void> check_plans(const std::vector<Plan>& ranks, const SlotCounts& slots) {
+  std::vector<std::vector<Plan>> sequences;
+  for (const Plan& plan : ranks) sequences.push_back({plan, plan});
+  return check_plans(sequences, slots);
 }
 
 }  // namespace troupe

@@ -1,5 +1,7 @@
 #include "src/simulation/findings.hpp"
 
+#include "src/base/fnv.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -53,8 +55,7 @@ std::string Findings::text() const {
 }
 
 void TraceHash::add(Nanos time, std::string_view what, std::uint64_t a, std::uint64_t b, std::uint64_t c) noexcept {
-  std::uint64_t entry = 0xcbf29ce484222325U;
-  for (const char letter : what) entry = (entry ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+  std::uint64_t entry = fnv1a(what);
   entry = mix(mix(mix(entry ^ a) + b) ^ c);
   order_ = mix(order_ + entry);
   timed_ = mix(timed_ + entry + mix(static_cast<std::uint64_t>(time.count())));

@@ -172,5 +172,20 @@ TEST(PlanCheck, RunsTwoStepsSoThatALeakedSlotShows) {
   EXPECT_THAT(checked.error().message, HasSubstr("snapshot of step 2 waits for a free slot of snapshots"));
 }
 
+TEST(PlanCheck, FindsADeadlockThatOnlyTwoStepKindsTogetherHave) {
+  Plan train = plan_of(shape_of(2));
+  const Plan snapshots = plan_of(shape_of(2), {}, StepKind::train_and_snapshot);
+  train.operations[place(train, "optimize L1")].takes = EdgeKind::snapshots;  // and nobody reads it: its slot never goes home
+  SlotCounts slots;
+  slots.snapshots = 2;
+  EXPECT_TRUE(check_plans({train, train}, slots).ok()) << "two steps have two slots";
+  EXPECT_TRUE(check_plans({snapshots, snapshots}, slots).ok());
+  EXPECT_TRUE(check_plans({{snapshots, train, snapshots}, {snapshots, train, snapshots}}, slots).ok());
+  const Result<void> checked = check_plans({{train, train, snapshots}, {train, train, snapshots}}, slots);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message, HasSubstr("edge snapshots with 2 slots"));
+  EXPECT_THAT(checked.error().message, HasSubstr("rank 1: snapshot of step 3 waits for a free slot of snapshots"));
+}
+
 }  // namespace
 }  // namespace troupe

@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include "messages/frame.hpp"
+#include "src/base/cut_text.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 namespace troupe {
@@ -187,6 +189,26 @@ TEST_F(RankTest, RefusesIncompletePartsByName) {
   given.lanes[0] = nullptr;
   EXPECT_THAT([&] { (void)spawn_rank(given); },
               testing::ThrowsMessage<std::invalid_argument>(HasSubstr("rank 0: a device, or one of the six lanes, is missing")));
+}
+
+TEST_F(RankTest, CutsACauseThatWouldNotFitIntoALetterBetweenProcesses) {
+  spawn_all(parts(two_units()));
+  actors().begin_step(Step{1}, StepKind::train, 0.5, true);
+  run();
+  lane(LaneKind::comm).fail_one("the first words, " + std::string(20000, 'x'));
+  run();
+  const auto faults = post.kept<schema::FaultReport>();
+  ASSERT_EQ(faults.size(), 1U);
+  const std::string cause = faults[0].body().getCause().cStr();
+  EXPECT_LE(cause.size(), longest_cause);
+  EXPECT_THAT(cause, testing::StartsWith("the first words, xxx"));
+  EXPECT_THAT(cause, testing::EndsWith("x … (cut)"));
+  EXPECT_LE(faults[0].parcel()->bytes().size() + frame_header_bytes + frame_mac_bytes, max_frame_bytes);
+}
+
+TEST_F(RankTest, CutsNoCharacterInTwo) {
+  EXPECT_EQ(cut_text("short", 16), "short");
+  EXPECT_EQ(cut_text("aaaa\u00e9aaaaaaaaaaaaaaaa", 15), "aaaa … (cut)") << "the two bytes of é would not both fit";
 }
 
 }  // namespace

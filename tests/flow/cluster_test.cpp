@@ -1,12 +1,15 @@
 #include <gtest/gtest.h>
 
+#include <caf/send.hpp>
 #include <memory>
 #include <numeric>
 #include <set>
 #include <stdexcept>
+#include <optional>
 #include <string>
 
 #include "src/runtime/send.hpp"
+#include "tests/support/broken_programs.hpp"
 #include "tests/support/virtual_world_cluster.hpp"
 
 namespace troupe {
@@ -165,6 +168,59 @@ TEST(Cluster, AnExceptionInTheCoordinatorEndsTheJobWithItsText) {
   const auto result = cluster.run();
   expect_named_stop(knobs, cluster, result, "the coordinator, handling StepReport of step 2");
   EXPECT_NE(result.end->cause.find("the books are torn"), std::string::npos) << result.end->cause;
+}
+
+/// Ends one actor of rank 1 from outside, while the job trains.
+VirtualCluster::Result run_without(ActorKind kind, VirtualCluster& cluster) {
+  const auto struck = std::make_shared<bool>(false);
+  cluster.on_step = [&cluster, kind, struck](const StepRecord&) {
+    if (std::exchange(*struck, true)) return;
+    caf::anon_send_exit(cluster.world().actors().directory().find({Rank{1}, kind}), caf::exit_reason::kill);
+  };
+  return cluster.run();
+}
+
+TEST(Cluster, AnActorThatEndsBeforeItsTimeStopsTheJobByName) {
+  FlowKnobs knobs = draw_knobs(5, 2);
+  knobs.steps = 20;
+  for (const ActorKind kind : {ActorKind::data_loader, ActorKind::compute, ActorKind::sharding, ActorKind::checkpoint}) {
+    VirtualCluster cluster(knobs);
+    const auto result = run_without(kind, cluster);
+    ASSERT_TRUE(result.end) << result.flow.end.report;
+    EXPECT_FALSE(result.end->ok);
+    EXPECT_EQ(result.end->cause, std::string("the ") + name_of(kind) + " actor of rank 1 has ended before it was told to");
+  }
+}
+
+TEST(Cluster, AMetricsActorThatEndsBeforeItsTimeStopsNothing) {
+  FlowKnobs knobs = draw_knobs(5, 2);
+  knobs.steps = 20;
+  VirtualCluster cluster(knobs);
+  const auto result = run_without(ActorKind::metrics, cluster);
+  ASSERT_TRUE(result.end) << result.flow.end.report;
+  EXPECT_TRUE(result.end->ok) << result.end->cause;
+  EXPECT_EQ(result.end->last_step, Step{20});
+}
+
+TEST(Cluster, ASlotThatDoesNotComeHomeIsNamedWithItsRankAtTheDrainsDeadline) {
+  FlowKnobs knobs = draw_knobs(5, 2);
+  knobs.slots.batches = 4;
+  knobs.steps = 2;
+  knobs.micro_batches = 1;
+  VirtualCluster cluster(knobs);
+  std::unique_ptr<BrokenPostOffice> office;
+  std::optional<Runtime> runtime;
+  cluster.alter_parts = [&](std::uint32_t rank, RankParts& parts) {
+    if (rank != 1) return;
+    office = std::make_unique<BrokenPostOffice>(cluster.world().post_office(), schema::Envelope::Body::SLOT_HOME, BrokenPostOffice::Fault::loses, EdgeKind::batches);
+    runtime.emplace(Runtime{cluster.runtime().clock, cluster.runtime().log, *office});
+    parts.runtime = &*runtime;
+  };
+  const auto result = cluster.run();
+  ASSERT_TRUE(result.end) << result.flow.end.report;
+  EXPECT_FALSE(result.end->ok);
+  EXPECT_NE(result.end->cause.find("1 of 2 ranks have stopped; rank 1 at step 2: data_loader waits for its slots to come home (batches: 2 of 4 slots out"), std::string::npos)
+      << result.end->cause;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ class VirtualCluster::Body final : public RankBody {
     simulated_ = simulate_rank(ground, start.rank.value());
     simulated_.parts.epoch = start.epoch;
     simulated_.parts.first_step = start.first_step;
+    if (cluster.alter_parts) cluster.alter_parts(start.rank.value(), simulated_.parts);
     cluster.world_.invariants().begin_epoch(start.rank, start.epoch, start.first_step, cluster.plans_);
   }
   [[nodiscard]] RankParts parts() override { return simulated_.parts; }
@@ -133,6 +134,7 @@ void VirtualCluster::spawn_supervisor(std::uint32_t r) {
   options.events = events_.get();
   const ActorAddress address{Rank{r}, ActorKind::supervisor};
   world_.actors().directory().add(address, world_.actors().system().caf().spawn<Supervisor>(ActorSeat{runtime_, address, EpochId{0}}, options));
+  start_supervisor(runtime_, address.rank);
 }
 
 VirtualCluster::Result VirtualCluster::run() {

@@ -16,6 +16,7 @@ namespace troupe {
 class VirtualCluster {
  public:
   std::function<void(std::uint32_t rank, LaneKind, LaneModel&)> alter_lane;
+  std::function<void(std::uint32_t rank, RankParts&)> alter_parts;
   std::function<void(const StepRecord&)> on_step;  ///< called by the Coordinator's JobEvents
   std::function<void(VirtualCluster&)> before_run;
   std::function<void(VirtualCluster&)>
@@ -43,6 +44,7 @@ class VirtualCluster {
   Result run();
 
   [[nodiscard]] VirtualWorld& world() noexcept { return world_; }
+  [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
   [[nodiscard]] SimulatedGroup& group() noexcept { return *dp_shard_; }
   [[nodiscard]] std::int64_t open_operations() const { return world_.invariants().open_operations(); }
   /// A letter as somebody outside the simulated actors would write it.

@@ -67,10 +67,10 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   auto plans = compile_plans(job.shape, job.slots, config.checkpoint.enable);
   if (!plans) return plans.error();
   job.plans = std::move(plans.value());
-  for (const Plan* plan : {&job.plans.train, &job.plans.train_and_snapshot}) {
-    if (plan->operations.empty()) continue;
-    if (auto checked = check_plans(std::vector<Plan>(world, *plan), job.slots); !checked) return checked.error();
-  }
+  // Every step kind beside itself and beside the other.
+  std::vector<Plan> steps{job.plans.train, job.plans.train};
+  if (const Plan& snapshots = job.plans.train_and_snapshot; !snapshots.operations.empty()) steps.insert(steps.end(), {snapshots, snapshots, job.plans.train});
+  if (auto checked = check_plans(std::vector<std::vector<Plan>>(world, steps), job.slots); !checked) return checked.error();
   return job;
 }
 

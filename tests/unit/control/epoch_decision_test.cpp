@@ -2,8 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include "messages/frame.hpp"
+#include "src/runtime/send.hpp"
+#include "tests/support/manual_clock.hpp"
+
 namespace troupe {
 namespace {
+
+struct SentLetters final : PostOffice {
+  void post(std::shared_ptr<const Parcel> parcel) override { last = std::move(parcel); }
+  std::shared_ptr<const Parcel> last;
+};
 
 EpochOptions of_world(std::uint32_t ranks) {
   EpochOptions options;
@@ -89,6 +98,22 @@ TEST(GrantsAllowed, StayWithinRunAheadOfTheSlowestAndTheLastStep) {
   EXPECT_EQ(grants_allowed(Step{2}, Step{1}, Step{9}, 2), Step{3});
   EXPECT_EQ(grants_allowed(Step{8}, Step{8}, Step{9}, 2), Step{9});
   EXPECT_EQ(grants_allowed(Step{9}, Step{9}, Step{9}, 2), Step{9});
+}
+
+TEST(EpochDecision, TheLargestWorldsEpochBeginFitsIntoAFrameAndALargerWorldIsRefusedAtOnce) {
+  SentLetters sent;
+  ManualClock clock;
+  const auto log = make_null_log();
+  Runtime runtime{clock, *log, sent};
+  send<schema::EpochBegin>(runtime, Heading{{Rank{1}, ActorKind::supervisor}, coordinator_address, {}, {}, Nanos{0}, 0}, [](schema::EpochBegin::Builder body) {
+    auto members = body.initMembers(largest_world);
+    for (unsigned i = 0; i < members.size(); ++i) members.set(i, i);
+    body.setCommunicatorTag(std::string(200, 't'));
+  });
+  ASSERT_TRUE(sent.last);
+  EXPECT_LE(sent.last->bytes().size() + frame_header_bytes + frame_mac_bytes, max_frame_bytes);
+  EXPECT_NE(refusal(decide_epoch(Nanos{0}, {}, of_world(largest_world + 1)), std::nullopt).find("a job of 1801 ranks: this version takes at most 1800"), std::string::npos);
+  EXPECT_TRUE(std::holds_alternative<KeepWaiting>(decide_epoch(Nanos{0}, {}, of_world(largest_world))));
 }
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
+#include "src/runtime/join_digests.hpp"
+
 #include <limits>
 
 namespace troupe {
@@ -27,7 +31,7 @@ TEST(StepJoin, GivesOneRecordWhenTheLastRankHasReported) {
   EXPECT_EQ(record.total_tokens, 164U);
   EXPECT_EQ(record.common.local_tokens, 64U);
   EXPECT_EQ(record.common.duration, Nanos{15});
-  EXPECT_EQ(record.common.digest, join_digests({4, 5})) << "in rank order, whatever the order of arrival";
+  EXPECT_EQ(record.common.digest, join_digests(std::array<std::uint64_t, 2>{4, 5})) << "in rank order, whatever the order of arrival";
   EXPECT_EQ(join.last_joined(), Step{1});
 }
 
@@ -53,6 +57,13 @@ TEST(StepJoin, RefusesAStepThatIsReportedTwice) {
   EXPECT_TRUE(std::holds_alternative<StepJoin::Mismatch>(join.add(EpochId{1}, Step{1}, Rank{0}, report(1, 1))));
   StepJoin past(1, Step{4}, 0);
   EXPECT_TRUE(std::holds_alternative<StepJoin::Mismatch>(past.add(EpochId{1}, Step{4}, Rank{0}, report(1, 1))));
+}
+
+TEST(JoinDigests, KnowsTheOrderAndTakesAZeroForADigest) {
+  using Two = std::array<std::uint64_t, 2>;
+  EXPECT_NE(join_digests(Two{4, 5}), join_digests(Two{5, 4}));
+  EXPECT_NE(join_digests(Two{0, 5}), join_digests(std::array<std::uint64_t, 1>{5}));
+  EXPECT_EQ(join_digests(std::array<std::uint64_t, 1>{5}), 5U);
 }
 
 }  // namespace
