@@ -6,8 +6,10 @@
 #include "src/checkpoint/restore.hpp"
 #include "src/config/job_config.hpp"
 #include "src/data/byte_tokenizer.hpp"
+#include "src/device/state_copies.hpp"
 #include "src/model/families.hpp"
 #include "src/model/sample.hpp"
+#include "tools/worker/open_device.hpp"
 #include "tools/worker/terminal_text.hpp"
 
 namespace troupe {
@@ -46,12 +48,13 @@ Result<void> print_sample(const SampleRequest& request, const JobConfig& config)
   if (!found) return found.error();
   auto description = describe_model(config.model, ByteTokenizer::vocab_size);
   if (!description) return description.error();
-  const auto device = make_cpu_device(static_cast<int>(config.runtime.threads_per_rank));
+  const auto device = open_device(config);
   TrainingModel model(std::move(description.value()), sampling_options(config), *device, nullptr);
   model.initialise(static_cast<std::uint64_t>(config.debug.seed));
   if (*found) {
     RestoreOptions weights;
     weights.model_only = true;
+    weights.copy_in = copies_into(*device);
     if (auto restored = restore_state((*found)->manifest, (*found)->folder, *storage, model.state(), weights); !restored) return restored;
     model.after_restore();
   }

@@ -13,10 +13,12 @@ double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / 104857
 
 void tell_precision(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const DeviceInfo& device) {
   log.info(fmt::format("precision: masters float32, compute {}, gradients reduced in float32", config.training.mixed_precision_param));
+  const bool asked = config.debug.deterministic.value_or(true);
+  log.info(fmt::format("determinism: the same configuration repeats bit for bit{}", asked ? "" : "; always so on this device, whatever debug.deterministic says"));
   if (!job.options.float8.enable) return;
   const auto& selection = model.estimate().layout.float8;
   log.info(fmt::format("float8: {} linear layers, tensor-wise scales{}{}", selection.converted.size(), job.options.float8.all_gather ? ", gathered as one byte a value" : "",
-                       device.fp8_emulated ? "; emulated: this device has no fp8 products" : ""));
+                       device.fp8_emulated ? "; products emulated, as always on this device" : ""));
   for (const auto& skipped : selection.skipped) log.info(fmt::format("float8: {} stays in {}: {}", skipped.name, config.training.mixed_precision_param, skipped.why));
 }
 
@@ -26,7 +28,7 @@ void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) 
   std::istringstream lines(edges.describe());
   for (std::string line; std::getline(lines, line);)
     if (!line.empty()) log.info("memory: " + line);
-  log.info(fmt::format("memory: {:.3f} MiB of the device and {:.3f} MiB of the host planned a rank; nothing more is allocated in a step", mebibytes(model.allocated_bytes() + edges.device_bytes),
+  log.info(fmt::format("memory: {:.3f} MiB of the device and {:.3f} MiB of the host planned a rank; a step allocates no more but its kernels' scratch, once", mebibytes(model.device_bytes() + edges.device_bytes),
                        mebibytes(edges.host_bytes)));
 }
 

@@ -4,15 +4,18 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "src/checkpoint/checkpoint_store.hpp"
 #include "src/checkpoint/restore.hpp"
 #include "src/checkpoint/snapshot.hpp"
 #include "src/data/loader.hpp"
 #include "src/device/device.hpp"
+#include "src/device/state_copies.hpp"
 #include "src/metrics/progress_bar.hpp"
 #include "src/runtime/faulty_lane.hpp"
 #include "src/trace/ring_tracer.hpp"
+#include "tools/worker/open_device.hpp"
 #include "tools/worker/start_lines.hpp"
 #include "tools/worker/training_job.hpp"
 
@@ -35,10 +38,9 @@ class TrainingRankBody final : public RankBody {
       hashes[kind] = job_.plans.train.hash(kind) ^ (job_.plans.train_and_snapshot.operations.empty() ? 0 : job_.plans.train_and_snapshot.hash(kind) * 31);
     return hashes;
   }
-  [[nodiscard]] std::uint64_t arena_bytes() const override { return model_->allocated_bytes() + layout_.device_bytes; }
+  [[nodiscard]] std::uint64_t arena_bytes() const override;
   void abort(const std::string& cause) noexcept override {
-    halt_.store(1);
-    options_.batches->abort(start_.rank, cause);
+    halt_->store(1);
     options_.batches->abort(start_.rank, cause);
     dp_shard_->abort(cause);
     world_->abort(cause);
@@ -53,34 +55,47 @@ class TrainingRankBody final : public RankBody {
   EpochStart start_;
   std::shared_ptr<FaultPlan> faults_;
   TrainingJob job_;
-  HaltWord halt_{0};
   std::unique_ptr<Storage> storage_ = make_posix_storage();
   CheckpointStore checkpoints_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<Buffer> halt_memory_ = device_->allocate(sizeof(HaltWord), Placement::host);
+  HaltWord* halt_ = new (halt_memory_->bytes().data()) HaltWord(0);
   std::unique_ptr<TrainingModel> model_;
   std::shared_ptr<LoaderProgram> loader_;
   std::shared_ptr<SnapshotProgram> snapshot_;
   std::shared_ptr<Communicator> dp_shard_, world_;
   RunPosition restored_;
   EdgeLayout layout_;
+  mutable bool told_of_memory_ = false;
 };
 
 TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, std::shared_ptr<FaultPlan> faults, const std::stop_token& stop)
     : options_(options), start_(start), faults_(std::move(faults)), job_(take(plan_training(options.config, start.rank.value(), options.world_size))),
-      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_), device_(make_cpu_device(static_cast<int>(options.config.runtime.threads_per_rank))),
-      model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, &halt_)) {
+      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_), device_(open_device(options.config)),
+      model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
   fill_state(start);
   open_data(start);
   if (options_.config.checkpoint.enable) {
-    SnapshotOptions snapshot{.rank = start.rank.value(), .world = options_.world_size, .model_only = {}, .copy_out = {}};
+    SnapshotOptions snapshot{.rank = start.rank.value(), .world = options_.world_size, .model_only = {}, .copy_out = copies_out_of(*device_)};
     snapshot.model_only = [&checkpoint = options_.config.checkpoint, last = static_cast<std::uint64_t>(options_.config.training.steps)](Step step) {
       return checkpoint.last_save_model_only && step.value() == last;
     };
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
-  layout_ = edge_layout_of(parts());
+  layout_ = EdgeLayout::plan(job_.slots, {.batches = job_.options.batch.bytes(),
+                                          .weights = model_->estimate().weights_slot_bytes(),
+                                          .gradients = model_->estimate().gradients_slot_bytes(),
+                                          .snapshots = snapshot_ ? snapshot_->snapshot_bytes() : 0});
   if (start.rank == Rank{0}) tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), options_.world_size);
   connect(start, stop);
+}
+
+/// Asked when the actors are there, and with them the slots.
+std::uint64_t TrainingRankBody::arena_bytes() const {
+  const std::size_t planned = model_->device_bytes() + layout_.device_bytes, allocated = device_->allocated_bytes(Placement::device);
+  if (planned != allocated && !std::exchange(told_of_memory_, true))
+    options_.runtime->log.warning(fmt::format("device memory: {} bytes were planned, {} are allocated", planned, allocated));
+  return allocated;
 }
 
 void TrainingRankBody::fill_state(const EpochStart& start) {
@@ -88,17 +103,11 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
   if (start.restore_step == Step{0}) return;
   const FoundCheckpoint found = take(checkpoints_.open(start.restore_step));
   restored_ = found.manifest.position;
-  if (auto restored = restore_state(found.manifest, found.folder, *storage_, model_->state()); !restored) throw std::runtime_error(restored.error().message);
+  if (auto restored = restore_state(found.manifest, found.folder, *storage_, model_->state(), {.model_only = false, .copy_in = copies_into(*device_)}); !restored) throw std::runtime_error(restored.error().message);
   model_->after_restore();
 }
 
 void TrainingRankBody::open_data(const EpochStart& start) {
-  if (const auto hosts = static_cast<std::uint32_t>(options_.config.data.loader_hosts); hosts > 0) {
-    if (!device_->host_visible()) throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
-    const std::uint32_t number = loader_of(start.rank, hosts);
-    loader_ = options_.batches->program(*options_.runtime, start.epoch, start.rank, loader_rank(number, options_.world_size));
-    return options_.runtime->log.info(fmt::format("data: batches come from loader process {}", number));
-  }
   if (const auto hosts = static_cast<std::uint32_t>(options_.config.data.loader_hosts); hosts > 0) {
     if (!device_->host_visible()) throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
     const std::uint32_t number = loader_of(start.rank, hosts);
@@ -120,6 +129,7 @@ void TrainingRankBody::open_data(const EpochStart& start) {
     loader.first_row = restored_.data_row;
   }
   if (start.rank == Rank{0}) options_.runtime->log.info(fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
+  loader.device = device_.get();
   loader_ = make_loader(corpus, loader);
 }
 
