@@ -17,7 +17,7 @@ struct Receiver {
     handlers.letter = [](std::shared_ptr<const Parcel>) {};
     handlers.slot_for = [this](schema::Envelope::Reader, std::uint64_t) {
       return Lease{SlotIndex{0}, memory, [this] {
-                     freed = true;
+                     freed = !told->address().empty();  // asked of a worker that must still be there
                      told->slot_available();
                    }};
     };
