@@ -42,7 +42,6 @@ class TrainingRankBody final : public RankBody {
   void abort(const std::string& cause) noexcept override {
     halt_->store(1);
     options_.batches->abort(start_.rank, cause);
-    options_.batches->abort(start_.rank, cause);
     dp_shard_->abort(cause);
     world_->abort(cause);
   }
@@ -109,12 +108,6 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
 }
 
 void TrainingRankBody::open_data(const EpochStart& start) {
-  if (const auto hosts = static_cast<std::uint32_t>(options_.config.data.loader_hosts); hosts > 0) {
-    if (!device_->host_visible()) throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
-    const std::uint32_t number = loader_of(start.rank, hosts);
-    loader_ = options_.batches->program(*options_.runtime, start.epoch, start.rank, loader_rank(number, options_.world_size));
-    return options_.runtime->log.info(fmt::format("data: batches come from loader process {}", number));
-  }
   if (const auto hosts = static_cast<std::uint32_t>(options_.config.data.loader_hosts); hosts > 0) {
     if (!device_->host_visible()) throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
     const std::uint32_t number = loader_of(start.rank, hosts);
