@@ -65,5 +65,15 @@ class DeathsTest(unittest.TestCase):
         os.kill(job.pid_of_rank(1), signal.SIGSTOP)
         code, output = finish(process)
         self.assertEqual(code, 1, output)
-        self.assertRegex(output, r"no step was finished for 4 s|rank 1 has sent no heartbeat|rank 1")
+        self.assertRegex(output, r"no step was finished for 4 s \(comm\.train_timeout_seconds\); newest step of all ranks: \d+; .*rank \d at step \d+ waits \d+\.\d s for \S+")
         self.assertEqual(job.workers(), [])
+
+    def test_a_death_is_seen_though_the_launcher_was_started_with_sigchld_ignored(self):
+        process = self.job.start("--nproc", 2, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.addCleanup(process.kill)
+        self.job.wait_for_step(2, process)
+        os.kill(self.job.pid_of_rank(1), signal.SIGKILL)
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertIn("was killed by signal 9 (Killed)", output)
+        self.assertEqual(self.job.workers(), [])

@@ -52,7 +52,9 @@ class RefusalsTest(unittest.TestCase):
     def test_a_second_run_in_the_same_folder_is_refused_with_the_pid(self):
         first = self.job.start("--nproc", 1, "--training.steps", 100000)
         self.job.wait_for_step(1, first)
-        self.assertIn(f"live run with PID {first.pid}", self.refused("--nproc", 1, code=2) if not self.job.workers() else self.job.train("--nproc", 1)[1])
+        code, output = self.job.train("--nproc", 1)
+        self.assertEqual(code, 2, output)
+        self.assertIn(f"live run with PID {first.pid}", output)
         first.send_signal(signal.SIGINT)
         code, output = finish(first)
         self.assertEqual(code, 0, output)
@@ -64,6 +66,38 @@ class RefusalsTest(unittest.TestCase):
         self.assertIn("--overwrite", self.refused())
         code, output = self.job.train("--overwrite")
         self.assertEqual(code, 0, output)
+
+    def test_a_configuration_inside_the_runs_folder_is_never_deleted_nor_changed(self):
+        self.job.run.mkdir()
+        own = self.job.run / "config.toml"
+        text = "# mine\n" + self.job.config.read_text()
+        own.write_text(text)
+        self.job.config = own
+        self.assertIn("is not empty and holds no sealed checkpoint", self.refused("--nproc", 1))
+        self.assertEqual((own.read_text(), [entry.name for entry in self.job.run.iterdir()]), (text, ["config.toml"]))
+        for _ in range(2):
+            code, output = self.job.train("--nproc", 1, "--overwrite")
+            self.assertEqual(code, 0, output)
+            self.assertEqual(own.read_text(), text)
+            self.assertEqual(len(self.job.metrics()), 4)
+
+    def test_overwrite_begins_anew_where_checkpoints_lie_in_another_folder(self):
+        job = Job(steps=4)
+        self.addCleanup(job.remove)
+        for arguments in ((), ("--overwrite",)):
+            code, output = job.train("--nproc", 1, "--checkpoint.folder", "saved", *arguments)
+            self.assertEqual(code, 0, output)
+            self.assertIn("training completed: 4 steps", output)
+        code, output = job.train("--nproc", 1, "--checkpoint.folder", "../elsewhere")
+        self.assertEqual(code, 2, output)
+        self.assertIn("expected the name of a folder inside job.dump_folder", output)
+
+    def test_a_number_of_processes_that_makes_no_sense_is_refused(self):
+        for number in ("0", "-1", "many", "65536", "99999999999999999999"):
+            output = self.refused("--nproc", number)
+            self.assertIn("--nproc", output)
+            self.assertLess(len(output.splitlines()), 4, output)
+            self.assertFalse(self.job.run.exists(), number)
 
     def test_help_of_every_command_names_exit_codes(self):
         for command in ("train", "config", "sample"):

@@ -1,11 +1,14 @@
 """Workers that no launcher starts: torchrun's and Slurm's variables."""
 import os
+import pathlib
+import re
+import signal
 import socket
 import subprocess
 import time
 import unittest
 
-from job import Job, WORKER, finish
+from job import Job, WORKER, finish, wait_until
 
 
 def free_port():
@@ -75,6 +78,28 @@ class StartersTest(unittest.TestCase):
         results = [finish(process) for process in processes]
         self.assertTrue(all(code != 0 for code, _ in results), results)
         self.assertIn("rank 1 joined twice", results[0][1])
+
+    def test_a_signal_ends_a_worker_that_waits_for_its_coordinator(self):
+        process = self.torchrun(1, 2)
+        blocked = pathlib.Path(f"/proc/{process.pid}/status")
+        wait_until(lambda: int(re.search(r"SigBlk:\s*(\w+)", blocked.read_text())[1], 16) >> (signal.SIGTERM - 1) & 1, "it takes signals from a queue")
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        code, output = finish(process)
+        self.assertEqual(code, 128 + signal.SIGTERM, output)
+        self.assertLess(time.monotonic() - began, 30, "comm.init_timeout_seconds is 60")
+        self.assertIn("interrupted before it had joined", output)
+
+    def test_a_second_signal_ends_a_worker_without_a_launcher_at_once(self):
+        processes = [self.torchrun(rank, 2, "--training.steps", 100000) for rank in (0, 1)]
+        self.job.wait_for_step(2, processes[0])
+        for number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+            processes[1].send_signal(number)  # stopped, so that both are there when it wakes
+        code, output = finish(processes[1])
+        self.assertIn(code, (128 + signal.SIGINT, 128 + signal.SIGTERM), output)
+        code, output = finish(processes[0])
+        self.assertEqual(code, 1, output)
+        self.assertFalse((self.job.run / "control.json").exists())
 
     def test_a_masters_port_in_use_is_named_at_once(self):
         with socket.socket() as listener:

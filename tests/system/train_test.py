@@ -1,3 +1,4 @@
+import json
 import signal
 import subprocess
 import unittest
@@ -18,10 +19,11 @@ class TrainTest(unittest.TestCase):
         self.assertEqual({line["outcome"] for line in lines}, {"commit"})
         self.assertLess(lines[-1]["loss"], lines[0]["loss"])
         self.assertEqual(self.job.checkpoints(), ["step-6"], output)
-        self.assertIn("training completed: 6 steps", output)
-        for name in ("config.toml", "journal.jsonl", "control.json", "logs/rank-0.log", "logs/rank-1.log"):
+        summary = f"training completed: 6 steps; last loss {lines[-1]['loss']:.4f}; checkpoint of step 6 in {self.job.run}/checkpoint/step-6; metrics in {self.job.run}/metrics.jsonl; no trace"
+        self.assertIn(summary, output)
+        for name in ("config.toml", "journal.jsonl", "logs/rank-0.log", "logs/rank-1.log"):
             self.assertTrue((self.job.run / name).exists(), name)
-        self.assertEqual((self.job.run / "control.json").stat().st_mode & 0o777, 0o600)
+        self.assertFalse((self.job.run / "control.json").exists(), "it holds the token of a run that is over")
         self.assertEqual(self.job.workers(), [])
 
     def test_two_ranks_in_one_process_give_the_same_numbers_as_two_processes(self):
@@ -54,6 +56,28 @@ class TrainTest(unittest.TestCase):
         self.assertIn(f"resuming from the checkpoint of step {last}", output)
         self.assertEqual(stopped.numbers(), undisturbed.numbers())
 
+    def test_a_resumed_run_says_what_has_changed_in_its_configuration(self):
+        code, output = self.job.train("--nproc", 1)
+        self.assertEqual(code, 0, output)
+        manifest = json.loads((self.job.run / "checkpoint" / "step-6" / "manifest.json").read_text())
+        self.assertIn("warmup_steps = 2", manifest["config"])
+        index, = (self.job.run / "index").iterdir()
+        made = index.stat().st_ino
+        code, output = self.job.train("--nproc", 1, "--training.steps", 8, "--optimizer.lr", "5e-4")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("the configuration has changed since the checkpoint of step 6"), 2, output)
+        self.assertIn("the checkpoint of step 6: optimizer.lr: 0.001 before, 5e-04 now", output)
+        self.assertIn("training.steps: 6 before, 8 now", output)
+        self.assertEqual([file.stat().st_ino for file in (self.job.run / "index").iterdir()], [made], "the index of the data is used again")
+        self.assertEqual(len(self.job.metrics()), 8)
+
+    def test_traces_of_an_earlier_run_of_more_ranks_are_not_merged_into_this_ones(self):
+        for ranks, steps in ((2, 6), (1, 8)):
+            code, output = self.job.train("--nproc", ranks, "--trace.enable", "--training.steps", steps, "--training.global_batch_size", 2)
+            self.assertEqual(code, 0, output)
+            self.assertIn(f"trace in {self.job.run}/trace/trace.json", output)
+            self.assertEqual(sorted(file.name for file in (self.job.run / "trace").glob("rank-*.json")), [f"rank-{rank}.json" for rank in range(ranks)])
+
     def test_two_jobs_at_once_on_one_host_both_run(self):
         other = Job(steps=6)
         self.addCleanup(other.remove)
@@ -68,3 +92,4 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertTrue(result.stdout.startswith(b"the "), result.stdout)
         self.assertIn(b"step-6", result.stderr)
+        result.stdout.decode("utf-8")  # an untrained byte model makes anything; a terminal is given text

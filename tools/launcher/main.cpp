@@ -15,9 +15,9 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
   auto* processes = command->add_option("--nproc", request.processes, "worker processes on this host, one a rank (default 1)")->check(CLI::Range(1U, 65536U));
   command->add_option("--ranks-in-process", request.ranks_in_process, "this many ranks as threads of one worker process; the same results")->check(CLI::Range(1U, 65536U))->excludes(processes);
   command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
-  command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew");
+  command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew; files of others stay");
   command->footer(std::string(overrides_help) +
-                  "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, checkpoint/step-N. A folder with a sealed "
+                  "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, index/, checkpoint/step-N. A folder with a sealed "
                   "checkpoint is resumed, one of a live run is refused, any other that is not empty needs --overwrite.\n"
                   "\nCtrl-C, SIGTERM or SIGUSR1, to the launcher or to any worker, stops all ranks at the next step boundary with a checkpoint; a second Ctrl-C at once.\n\n" +
                   troupe::exit_codes_help);
