@@ -19,7 +19,7 @@ struct LoaderOptions {
   std::uint32_t micro_batches = 1;    ///< of a step, on each rank
   Step first_step{1};                 ///< the step that begins with row `first_row`: 1 and 0 but after a change of the global batch
   std::uint64_t first_row = 0;
-  Device* device = nullptr;           ///< whose memory batch slots are; outlives the loader. Null: they are the host's
+  Device* device = nullptr;  ///< whose memory batch slots are; outlives the loader. Null: they are the host's
   [[nodiscard]] std::uint64_t rows_per_step() const noexcept { return std::uint64_t{layout.rows} * ranks * micro_batches; }
   /// Rows used before this step begins: the data position of a checkpoint of the step before.
   [[nodiscard]] std::uint64_t row_of(Step step) const noexcept { return first_row + (step.value() - first_step.value()) * rows_per_step(); }

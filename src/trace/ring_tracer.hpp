@@ -15,8 +15,8 @@
 namespace troupe {
 
 struct RingTracerOptions {
-  std::vector<Rank> ranks{Rank{0}};           ///< that live in this process
-  std::size_t events = std::size_t{1} << 16;  ///< kept a rank, the newest; about 96 bytes each in memory and 250 in a file
+  std::vector<Rank> ranks{Rank{0}};                 ///< that live in this process
+  std::size_t events = std::size_t{1} << 16;        ///< kept a rank, the newest; about 96 bytes each in memory and 250 in a file
   std::optional<std::pair<Step, Step>> steps = {};  ///< first and last to keep; what belongs to no step (but marks) is left out then
 };
 

@@ -63,10 +63,12 @@ TEST_F(CpuDevice, KernelsRunOnLanes) {
 }
 
 TEST_F(CpuDevice, TwoIntraOperationThreadsRepeatBitForBit) {
-  const at::Tensor q = random({2, 130, 4, 32}, at::kBFloat16), k = random({2, 130, 2, 32}, at::kBFloat16), out = at::empty_like(q), lse = at::empty({2, 4, 130});
+  const at::Tensor q = random({2, 130, 4, 32}, at::kBFloat16), k = random({2, 130, 2, 32}, at::kBFloat16), out = at::empty_like(q),
+                   lse = at::empty({2, 4, 130});
   const at::Tensor x = random({260, 512}, at::kBFloat16), dy = random({260, 512}, at::kBFloat16), w = random({512}, at::kBFloat16), rstd = at::empty({260});
   const auto run = [&](Kernels& kernels) {
-    std::vector<at::Tensor> r = {at::empty_like(q), at::empty_like(k), at::empty_like(k), at::empty({512, 512}), at::empty_like(x), at::empty({512}), at::empty_like(x)};
+    std::vector<at::Tensor> r = {at::empty_like(q), at::empty_like(k), at::empty_like(k), at::empty({512, 512}),
+                                 at::empty_like(x), at::empty({512}),  at::empty_like(x)};
     kernels.attention(stream_, view(q), view(k), view(k), 0.2, view(out), view(lse));
     kernels.attention_backward(stream_, view(q), view(q), view(k), view(k), view(out), view(lse), 0.2, view(r[0]), view(r[1]), view(r[2]));
     kernels.linear_backward_weight(stream_, view(dy), view(x), view(r[3]), false);

@@ -68,7 +68,10 @@ Story told_on(Device& device, const std::function<void*(const void*)>& reach, bo
   const TemporaryFolder folder;
   const auto storage = make_posix_storage();
   CheckpointStore store(folder.path() / "checkpoint", *storage);
-  const auto corpus = Corpus::open({.format = DataFormat::text, .paths = {folder.write("text.txt", std::string(40, 'a') + " short story of two words")}, .index_folder = "", .progress = {}});
+  const auto corpus = Corpus::open({.format = DataFormat::text,
+                                    .paths = {folder.write("text.txt", std::string(40, 'a') + " short story of two words")},
+                                    .index_folder = "",
+                                    .progress = {}});
   if (!corpus) throw std::runtime_error(corpus.error().message);
   const TrainingOptions options = options_of(float8);
   const auto loader = make_loader(*corpus, {.layout = options.batch, .sampler = {.seed = 3}, .micro_batches = options.micro_batches, .device = &device});
