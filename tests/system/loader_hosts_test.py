@@ -50,6 +50,11 @@ class LoaderHostsTest(unittest.TestCase):
         self.assertIn("was killed by signal 9", output)
         self.assertEqual(job.workers(), [])
 
+    def test_data_that_a_loader_process_cannot_read_is_the_cause_of_the_end(self):
+        code, output = self.job.train("--nproc", 2, "--data.loader_hosts", 1, "--training.dataset_path", "/nowhere.txt")
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"the run has failed after step 0: loader process 0: .*/nowhere.txt")
+
     def test_more_loader_processes_than_ranks_are_refused(self):
         code, output = self.job.train("--nproc", 1, "--data.loader_hosts", 2)
         self.assertEqual(code, 2, output)

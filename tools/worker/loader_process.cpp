@@ -45,8 +45,13 @@ class LoaderProcess {
 
   int run() {
     join();
-    open_data();
-    while (const auto slot = next()) load(*slot);
+    try {
+      open_data();
+      while (const auto slot = next()) load(*slot);
+    } catch (const std::exception& problem) {
+      report(problem.what());
+      throw;
+    }
     log_->info(fmt::format("{} batches sent", sent_));
     return 0;
   }
@@ -56,6 +61,14 @@ class LoaderProcess {
     Rank rank;
     Where where;
   };
+
+  /// Before the ranks notice that we are gone: so the cause is the first that the Coordinator hears of.
+  void report(const std::string& problem) {
+    link_->send(write<schema::FaultReport>(Heading{coordinator_address, {self_, ActorKind::data_loader}, {}, {}, clock_->now(), 0}, [&](auto body) {
+      body.setRank(self_.value());
+      body.setCause(fmt::format("loader process {}: {}", place_.rank.value(), problem));
+    }));
+  }
 
   void join() {
     auto client = ControlClient::connect(place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); }, std::chrono::seconds{60});
