@@ -18,8 +18,11 @@ bool is_batch(schema::Envelope::Reader envelope) { return envelope.getBody().whi
 
 class LoaderBatches::Program final : public LoaderProgram {
  public:
-  Program(LoaderBatches& batches, Runtime& runtime, EpochId epoch, Rank rank, Rank loader) : batches_(batches), runtime_(runtime), epoch_(epoch), rank_(rank), loader_(loader) {}
-  BatchFacts load(Stream&, Step step, Micro micro, std::span<std::byte> batch) override { return batches_.receive(runtime_, epoch_, {rank_, step, micro}, loader_, batch); }
+  Program(LoaderBatches& batches, Runtime& runtime, EpochId epoch, Rank rank, Rank loader)
+      : batches_(batches), runtime_(runtime), epoch_(epoch), rank_(rank), loader_(loader) {}
+  BatchFacts load(Stream&, Step step, Micro micro, std::span<std::byte> batch) override {
+    return batches_.receive(runtime_, epoch_, {rank_, step, micro}, loader_, batch);
+  }
 
  private:
   LoaderBatches& batches_;
@@ -72,7 +75,8 @@ BatchFacts LoaderBatches::receive(Runtime& runtime, EpochId epoch, const Key& ke
   if (facts) return *facts;
   if (const auto gone = lost_.find(loader); gone != lost_.end()) problem = gone->second;
   if (const auto cause = aborted_.find(rank); cause != aborted_.end()) problem = cause->second;
-  throw std::runtime_error(fmt::format("the batch of step {}, micro-batch {} did not come from the loader process (rank {}): {}", step.value(), micro.value(), loader.value(), problem));
+  throw std::runtime_error(fmt::format("the batch of step {}, micro-batch {} did not come from the loader process (rank {}): {}", step.value(), micro.value(),
+                                       loader.value(), problem));
 }
 
 Lease LoaderBatches::slot_for(schema::Envelope::Reader envelope) {

@@ -71,7 +71,9 @@ class LoaderProcess {
   }
 
   void join() {
-    auto client = ControlClient::connect(place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); }, std::chrono::seconds{60});
+    auto client = ControlClient::connect(
+        place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); },
+        std::chrono::seconds{60});
     client_ = take(std::move(client));
     const Welcome& welcome = client_->welcome();
     config_ = take(JobConfig::parse(welcome.config, "the launcher's configuration"));
@@ -92,11 +94,13 @@ class LoaderProcess {
     options.session = session_of(secret);
     options.self = {self_, Incarnation{0}};
     options.devices = network_devices(environment_, {});
-    link_ = std::make_unique<LetterLink>(directory_, *clock_, *log_, options, [this](Rank peer, const std::string&) { left(peer); }, [this](TransportHandlers handlers) {
-      handlers.letter = [this](const std::shared_ptr<const Parcel>& parcel) { slot_home(*parcel); };
-      handlers.peer_left = [this](Rank peer) { left(peer); };
-      return handlers;
-    });
+    link_ = std::make_unique<LetterLink>(
+        directory_, *clock_, *log_, options, [this](Rank peer, const std::string&) { left(peer); },
+        [this](TransportHandlers handlers) {
+          handlers.letter = [this](const std::shared_ptr<const Parcel>& parcel) { slot_home(*parcel); };
+          handlers.peer_left = [this](Rank peer) { left(peer); };
+          return handlers;
+        });
     std::array<char, 256> host{};
     ::gethostname(host.data(), host.size() - 1);
     Hello said;
@@ -111,11 +115,13 @@ class LoaderProcess {
   void open_data() {
     const Welcome& welcome = client_->welcome();
     const auto corpus = take(Corpus::open(corpus_options(config_.data)));
-    log_->info(fmt::format("loads for ranks {} + {} × i: {} documents, {} bytes of text", place_.rank.value(), hosts_, corpus->facts().documents, corpus->facts().text_bytes));
+    log_->info(fmt::format("loads for ranks {} + {} × i: {} documents, {} bytes of text", place_.rank.value(), hosts_, corpus->facts().documents,
+                           corpus->facts().text_bytes));
     std::uint64_t first_row = 0;
     if (welcome.restore_step > Step{0}) {
       const auto storage = make_posix_storage();
-      first_row = take(CheckpointStore(std::filesystem::path(welcome.run_folder) / config_.checkpoint.folder, *storage).open(welcome.restore_step)).manifest.position.data_row;
+      first_row = take(CheckpointStore(std::filesystem::path(welcome.run_folder) / config_.checkpoint.folder, *storage).open(welcome.restore_step))
+                      .manifest.position.data_row;
     }
     for (std::uint32_t rank = place_.rank.value(); rank < place_.world_size; rank += hosts_) {
       LoaderOptions options = loader_options(config_, rank, place_.world_size);
@@ -173,7 +179,8 @@ class LoaderProcess {
 
   void load(const FreeSlot& slot) {
     const auto loader = loaders_.find(slot.rank);
-    if (loader == loaders_.end()) return log_->warning(fmt::format("rank {} asks for batches here, but another loader process has its share", slot.rank.value()));
+    if (loader == loaders_.end())
+      return log_->warning(fmt::format("rank {} asks for batches here, but another loader process has its share", slot.rank.value()));
     const auto memory = std::make_shared<std::vector<std::byte>>(batch_bytes_);
     HostStream stream;
     const BatchFacts facts = loader->second->load(stream, slot.where.step, slot.where.micro, *memory);

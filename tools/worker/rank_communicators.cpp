@@ -30,13 +30,17 @@ Result<CollectivePath> choose_collectives(const std::string& setting, std::span<
     if (!alone && !together) together = {first->second, member};
   }
   const bool several = hosts.size() > 1;
-  const std::string where = several ? fmt::format("rank {} is on {} and rank {} on {}", hosts.begin()->second.value(), hosts.begin()->first, std::next(hosts.begin())->second.value(), std::next(hosts.begin())->first)
+  const std::string where = several ? fmt::format("rank {} is on {} and rank {} on {}", hosts.begin()->second.value(), hosts.begin()->first,
+                                                  std::next(hosts.begin())->second.value(), std::next(hosts.begin())->first)
                                     : std::string{"all ranks are on one host"};
-  if (setting == "shared_memory" && several) return Error{"comm.collectives = \"shared_memory\" joins the ranks of one host, but " + where + ": use \"auto\" or \"transport\""};
+  if (setting == "shared_memory" && several)
+    return Error{"comm.collectives = \"shared_memory\" joins the ranks of one host, but " + where + ": use \"auto\" or \"transport\""};
   if (setting == "shared_memory" || (setting == "auto" && !several)) return CollectivePath::shared_memory;
   if (together)
-    return Error{fmt::format("collectives over the transport (comm.collectives = \"{}\"; {}) need a process for each rank, but ranks {} and {} share one: start them without --ranks-in-process",
-                             setting, where, together->first.value(), together->second.value())};
+    return Error{
+        fmt::format("collectives over the transport (comm.collectives = \"{}\"; {}) need a process for each rank, but ranks {} and {} share one: start them "
+                    "without --ranks-in-process",
+                    setting, where, together->first.value(), together->second.value())};
   return CollectivePath::transport;
 }
 
@@ -57,7 +61,8 @@ std::shared_ptr<Communicator> RankCommunicators::make(const EpochStart& start, c
   return make_shared_memory_communicator(options, *ground_.clock);
 }
 
-std::shared_ptr<Communicator> RankCommunicators::over_transport(const EpochStart& start, std::span<const Peer> peers, const std::string& tag, Nanos timeout, const std::stop_token& stop) const {
+std::shared_ptr<Communicator> RankCommunicators::over_transport(const EpochStart& start, std::span<const Peer> peers, const std::string& tag, Nanos timeout,
+                                                                const std::stop_token& stop) const {
   TransportCommunicatorOptions options;
   options.tag = tag;
   options.epoch = start.epoch;

@@ -37,7 +37,8 @@ class RankCommunicators {
   [[nodiscard]] std::shared_ptr<Communicator> make(const EpochStart& start, const std::string& name, Nanos timeout, const std::stop_token& stop) const;
 
  private:
-  [[nodiscard]] std::shared_ptr<Communicator> over_transport(const EpochStart& start, std::span<const Peer> peers, const std::string& tag, Nanos timeout, const std::stop_token& stop) const;
+  [[nodiscard]] std::shared_ptr<Communicator> over_transport(const EpochStart& start, std::span<const Peer> peers, const std::string& tag, Nanos timeout,
+                                                             const std::stop_token& stop) const;
   Ground ground_;
 };
 

@@ -7,7 +7,9 @@
 namespace troupe {
 namespace {
 
-Peer process(std::uint32_t first, std::uint32_t ranks, const std::string& host) { return {.first = Rank{first}, .ranks = ranks, .pid = 1, .host = host, .address = {}}; }
+Peer process(std::uint32_t first, std::uint32_t ranks, const std::string& host) {
+  return {.first = Rank{first}, .ranks = ranks, .pid = 1, .host = host, .address = {}};
+}
 
 const std::vector<Rank> two{Rank{0}, Rank{1}};
 
@@ -27,7 +29,8 @@ TEST(ChooseCollectives, RefusesSharedMemoryBetweenHostsAndNamesThem) {
   const std::vector<Peer> apart{process(0, 1, "a"), process(1, 1, "b")};
   const auto path = choose_collectives("shared_memory", apart, two);
   ASSERT_FALSE(path.ok());
-  EXPECT_EQ(path.error().message, "comm.collectives = \"shared_memory\" joins the ranks of one host, but rank 0 is on a and rank 1 on b: use \"auto\" or \"transport\"");
+  EXPECT_EQ(path.error().message,
+            "comm.collectives = \"shared_memory\" joins the ranks of one host, but rank 0 is on a and rank 1 on b: use \"auto\" or \"transport\"");
 }
 
 TEST(ChooseCollectives, RefusesTwoRanksOfOneProcessOverTheTransport) {
