@@ -45,7 +45,12 @@ caf::behavior Coordinator::make_behavior() {
 
 void Coordinator::join(const Letter<schema::Join>& letter) {
   const auto body = letter.body();
-  JoinedRank rank{.rank = letter.from().rank, .world_size = body.getWorldSize(), .config_hash = body.getConfigHash(), .host = body.getHost(), .pid = body.getPid(), .restored = Step{body.getRestored()}};
+  JoinedRank rank{.rank = letter.from().rank,
+                  .world_size = body.getWorldSize(),
+                  .config_hash = body.getConfigHash(),
+                  .host = body.getHost(),
+                  .pid = body.getPid(),
+                  .restored = Step{body.getRestored()}};
   if (phase_ != Phase::gathering) {
     if (phase_ == Phase::over || phase_ == Phase::ending) return tell_end(rank.rank);  // its Join and the end have crossed
     return raise({fmt::format("rank {} (pid {} on {}) joined a job that already runs", rank.rank.value(), rank.pid, rank.host), rank.rank});
@@ -68,7 +73,9 @@ void Coordinator::report(const Letter<schema::StepReport>& letter) {
   const Step step = letter.where().step;
   const RankReport report = value_of(letter.body());
   if (report.outcome == VerdictOutcome::void_)
-    return raise({fmt::format("rank {} reports step {} as void: its collectives were aborted or returned stale bytes", letter.from().rank.value(), step.value()), letter.from().rank});
+    return raise(
+        {fmt::format("rank {} reports step {} as void: its collectives were aborted or returned stale bytes", letter.from().rank.value(), step.value()),
+         letter.from().rank});
   const auto joined = epoch_->reports.add(epoch(), step, letter.from().rank, report);
   if (const auto* mismatch = std::get_if<StepJoin::Mismatch>(&joined)) return raise({mismatch->problem, letter.from().rank});
   if (const auto* record = std::get_if<StepRecord>(&joined)) {
@@ -99,12 +106,16 @@ void Coordinator::sealed(const Letter<schema::CheckpointSealed>& letter) {
     body.setOk(ok);
     body.setProblem(cut_text(problem));
   });
-  if (!ok && phase_ == Phase::running && step == epoch_->horizon.last_step()) raise({fmt::format("the last checkpoint (step {}) could not be saved: {}", step.value(), problem), std::nullopt});
+  if (!ok && phase_ == Phase::running && step == epoch_->horizon.last_step())
+    raise({fmt::format("the last checkpoint (step {}) could not be saved: {}", step.value(), problem), std::nullopt});
 }
 
 void Coordinator::heartbeat(const Letter<schema::Heartbeat>& letter) {
   const auto body = letter.body();
-  members_.heard(letter.from().rank, Pulse{.heard = runtime().clock.now(), .step = Step{body.getStep()}, .oldest = body.getOldest(), .oldest_age = Nanos{static_cast<Nanos::rep>(body.getOldestNanos())}});
+  members_.heard(letter.from().rank, Pulse{.heard = runtime().clock.now(),
+                                           .step = Step{body.getStep()},
+                                           .oldest = body.getOldest(),
+                                           .oldest_age = Nanos{static_cast<Nanos::rep>(body.getOldestNanos())}});
 }
 
 void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
@@ -283,7 +294,13 @@ void Coordinator::handler_failed(const std::string& cause) {
 
 void Coordinator::finish() {
   enter(Phase::over);
-  JobEnd end{.ok = !cause_, .cause = {}, .rank = {}, .signal = 0, .last_step = epoch_ ? epoch_->reports.last_joined() : Step{0}, .on_request = stop_asked_, .sealed = sealed_};
+  JobEnd end{.ok = !cause_,
+             .cause = {},
+             .rank = {},
+             .signal = 0,
+             .last_step = epoch_ ? epoch_->reports.last_joined() : Step{0},
+             .on_request = stop_asked_,
+             .sealed = sealed_};
   if (cause_) {
     end.cause = cause_->cause;
     end.rank = cause_->rank;
@@ -297,24 +314,29 @@ void Coordinator::check_deadlines() {
   if (phase_ == Phase::draining || phase_ == Phase::ending) {
     if (now - phase_since_ <= options_.stop_timeout) return;
     if (phase_ == Phase::ending) return finish();
-    return raise({fmt::format("after {:.0f} s {} of {} ranks have stopped; {}", seconds(options_.stop_timeout), epoch_->stopped.size(), epoch_->begun.members.size(),
-                              members_.describe_slowest(epoch_->stopped)), std::nullopt});
+    return raise({fmt::format("after {:.0f} s {} of {} ranks have stopped; {}", seconds(options_.stop_timeout), epoch_->stopped.size(),
+                              epoch_->begun.members.size(), members_.describe_slowest(epoch_->stopped)),
+                  std::nullopt});
   }
   if (phase_ == Phase::gathering) return;  // decide_epoch() knows its own deadline
   if (const auto rank = members_.silent(now, options_.heartbeat_timeout)) {
     dead_.insert(*rank);
-    return raise({fmt::format("rank {} has sent no heartbeat for {:.0f} s: its process is stopped or its host is gone", rank->value(), seconds(options_.heartbeat_timeout)), rank});
+    return raise({fmt::format("rank {} has sent no heartbeat for {:.0f} s: its process is stopped or its host is gone", rank->value(),
+                              seconds(options_.heartbeat_timeout)),
+                  rank});
   }
   if (phase_ == Phase::preparing && now - phase_since_ > options_.epoch.init_timeout)
-    return raise({fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks are ready for the first step; {}", seconds(options_.epoch.init_timeout), epoch_->plans.size(),
-                              epoch_->begun.members.size(), members_.describe_slowest()), std::nullopt});
+    return raise({fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks are ready for the first step; {}",
+                              seconds(options_.epoch.init_timeout), epoch_->plans.size(), epoch_->begun.members.size(), members_.describe_slowest()),
+                  std::nullopt});
   if (phase_ != Phase::running) return;
   const Step newest = epoch_->reports.last_joined();
   const bool early = newest < epoch_->begun.first_step || newest == epoch_->horizon.last_step();  // the first step, or the last checkpoint's file
   const Nanos limit = early ? std::max(options_.epoch.init_timeout, options_.train_timeout) : options_.train_timeout;
   if (now - progress_at_ > limit)
-    raise({fmt::format("no step was finished for {:.0f} s ({}); newest step of all ranks: {}; {}", seconds(limit), early ? "comm.init_timeout_seconds" : "comm.train_timeout_seconds", newest.value(),
-                       members_.describe_slowest()), std::nullopt});
+    raise({fmt::format("no step was finished for {:.0f} s ({}); newest step of all ranks: {}; {}", seconds(limit),
+                       early ? "comm.init_timeout_seconds" : "comm.train_timeout_seconds", newest.value(), members_.describe_slowest()),
+           std::nullopt});
 }
 
 void Coordinator::enter(Phase phase) {

@@ -19,16 +19,16 @@ namespace troupe {
 struct CoordinatorOptions {
   EpochOptions epoch;
   StepPolicy steps;
-  Nanos train_timeout{std::chrono::seconds{100}};   ///< comm.train_timeout_seconds: without a step that all ranks finish
+  Nanos train_timeout{std::chrono::seconds{100}};     ///< comm.train_timeout_seconds: without a step that all ranks finish
   Nanos heartbeat_timeout{std::chrono::seconds{30}};  ///< a rank silent for longer is taken for dead
-  Nanos stop_timeout{std::chrono::seconds{15}};     ///< for ranks to answer Drain or EpochEnd
+  Nanos stop_timeout{std::chrono::seconds{15}};       ///< for ranks to answer Drain or EpochEnd
   Nanos look_every{std::chrono::milliseconds{250}};
   std::function<std::uint64_t(Step)> tokens_before;  ///< valid tokens up to a restored step; called once for each epoch
   /// Writes and renames the manifest; runs on `storage`, may block; throws with what the storage said.
   std::function<void(const CheckpointParts&)> seal;
   /// Removes what was written of a checkpoint that lacks a part; runs on `storage`, may block. Empty: it stays where it is.
   std::function<void(Step, EpochId)> give_up;
-  Lane* storage = nullptr;                          ///< outlives the actor
+  Lane* storage = nullptr;  ///< outlives the actor
 };
 
 /// One per job: owns membership, epochs, the horizon and the seals of checkpoints. Decides nothing about arithmetic and touches no
@@ -54,7 +54,9 @@ class Coordinator final : public Actor<Coordinator> {
   /// What belongs to one epoch.
   struct Epoch {
     Epoch(const BeginEpoch& begin, const StepPolicy& policy, std::uint64_t tokens_before)
-        : begun(begin), horizon(policy, begin.restore_step), reports(static_cast<std::uint32_t>(begin.members.size()), begin.restore_step, tokens_before),
+        : begun(begin),
+          horizon(policy, begin.restore_step),
+          reports(static_cast<std::uint32_t>(begin.members.size()), begin.restore_step, tokens_before),
           seals(begin.epoch, static_cast<std::uint32_t>(begin.members.size())) {}
     BeginEpoch begun;
     HorizonBook horizon;

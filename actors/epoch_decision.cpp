@@ -16,19 +16,20 @@ std::string name_of_place(const JoinedRank& rank) { return fmt::format("rank {} 
 std::optional<RefuseEpoch> refuse_member(const JoinedRank& member, const JoinedRank* earlier, const EpochOptions& options) {
   const auto refuse = [&](std::string problem) { return RefuseEpoch{member.rank, std::move(problem)}; };
   if (member.rank.value() >= options.world_size)
-    return refuse(fmt::format("{} joined a job of {} ranks; ranks count from 0 to {}: start it with a rank in that range", name_of_place(member), options.world_size,
-                              options.world_size - 1));
+    return refuse(fmt::format("{} joined a job of {} ranks; ranks count from 0 to {}: start it with a rank in that range", name_of_place(member),
+                              options.world_size, options.world_size - 1));
   if (earlier != nullptr)
-    return refuse(fmt::format("rank {} joined twice: first pid {} on {}, then pid {} on {}; give each worker its own TROUPE_RANK (or RANK)", member.rank.value(), earlier->pid,
-                              earlier->host, member.pid, member.host));
+    return refuse(fmt::format("rank {} joined twice: first pid {} on {}, then pid {} on {}; give each worker its own TROUPE_RANK (or RANK)",
+                              member.rank.value(), earlier->pid, earlier->host, member.pid, member.host));
   if (member.world_size != options.world_size)
-    return refuse(fmt::format("{} was started for a world of {} ranks, this job has {}: give all workers the same world size", name_of_place(member), member.world_size,
-                              options.world_size));
+    return refuse(fmt::format("{} was started for a world of {} ranks, this job has {}: give all workers the same world size", name_of_place(member),
+                              member.world_size, options.world_size));
   if (member.config_hash != options.config_hash)
-    return refuse(fmt::format("{} has another configuration (hash {:016x}) than the job ({:016x}): give all workers the same file and the same overrides", name_of_place(member),
-                              member.config_hash, options.config_hash));
+    return refuse(fmt::format("{} has another configuration (hash {:016x}) than the job ({:016x}): give all workers the same file and the same overrides",
+                              name_of_place(member), member.config_hash, options.config_hash));
   if (member.restored != options.restore_step)
-    return refuse(fmt::format("the job resumes from the checkpoint of step {}, but {} sees {}: all ranks must see the same checkpoint folder", options.restore_step.value(), name_of_place(member),
+    return refuse(fmt::format("the job resumes from the checkpoint of step {}, but {} sees {}: all ranks must see the same checkpoint folder",
+                              options.restore_step.value(), name_of_place(member),
                               member.restored == Step{0} ? std::string{"none"} : fmt::format("step {}", member.restored.value())));
   return std::nullopt;
 }
@@ -50,7 +51,9 @@ std::string absent_ranks(std::span<const JoinedRank> joined, std::uint32_t world
 
 EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, const EpochOptions& options) {
   if (options.world_size > largest_world)
-    return RefuseEpoch{std::nullopt, fmt::format("a job of {} ranks: this version takes at most {}, as the letter that begins an epoch names all of them; start fewer", options.world_size, largest_world)};
+    return RefuseEpoch{std::nullopt,
+                       fmt::format("a job of {} ranks: this version takes at most {}, as the letter that begins an epoch names all of them; start fewer",
+                                   options.world_size, largest_world)};
   std::map<Rank, const JoinedRank*> members;
   for (const JoinedRank& member : joined) {
     const auto earlier = members.find(member.rank);
@@ -60,12 +63,17 @@ EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, con
   if (members.size() < options.world_size) {
     if (waited < options.init_timeout) return KeepWaiting{};
     const std::string absent = absent_ranks(joined, options.world_size);
-    return RefuseEpoch{std::nullopt,
-                       fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks have joined; absent: rank {}. Look at their logs, or whether they were started",
-                                   std::chrono::duration<double>(options.init_timeout).count(), members.size(), options.world_size, absent)};
+    return RefuseEpoch{
+        std::nullopt,
+        fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks have joined; absent: rank {}. Look at their logs, or whether they were started",
+                    std::chrono::duration<double>(options.init_timeout).count(), members.size(), options.world_size, absent)};
   }
   const EpochId epoch = options.previous.next();
-  BeginEpoch begin{.epoch = epoch, .members = {}, .first_step = options.restore_step.next(), .restore_step = options.restore_step, .communicator_tag = fmt::format("{}-e{}", options.job, epoch.value())};
+  BeginEpoch begin{.epoch = epoch,
+                   .members = {},
+                   .first_step = options.restore_step.next(),
+                   .restore_step = options.restore_step,
+                   .communicator_tag = fmt::format("{}-e{}", options.job, epoch.value())};
   for (const auto& [rank, member] : members) begin.members.push_back(rank);
   return begin;
 }
@@ -77,11 +85,13 @@ std::optional<std::string> compare_plans(const std::map<Rank, PlanHashes>& ranks
     for (const auto& [kind, hash] : first) {
       const auto other = hashes.find(kind);
       if (other != hashes.end() && other->second == hash) continue;
-      return fmt::format("rank {} and rank {} plan different sequences of collectives on communicator {} (hashes {:016x} and {}): same build and same config on all ranks?", first_rank.value(),
-                         rank.value(), name_of(kind), hash, other == hashes.end() ? std::string{"none"} : fmt::format("{:016x}", other->second));
+      return fmt::format(
+          "rank {} and rank {} plan different sequences of collectives on communicator {} (hashes {:016x} and {}): same build and same config on all ranks?",
+          first_rank.value(), rank.value(), name_of(kind), hash, other == hashes.end() ? std::string{"none"} : fmt::format("{:016x}", other->second));
     }
     if (hashes.size() == first.size()) continue;
-    return fmt::format("rank {} plans {} communicators, rank {} plans {}: same build and same config on all ranks?", first_rank.value(), first.size(), rank.value(), hashes.size());
+    return fmt::format("rank {} plans {} communicators, rank {} plans {}: same build and same config on all ranks?", first_rank.value(), first.size(),
+                       rank.value(), hashes.size());
   }
   return std::nullopt;
 }

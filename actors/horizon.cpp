@@ -7,7 +7,9 @@ std::vector<StepGrant> HorizonBook::advance(Step slowest) {
   const Step until = grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead);
   while (granted_ < until) {
     ++granted_;
-    grants.push_back(StepGrant{.step = granted_, .kind = saves(granted_) ? StepKind::train_and_snapshot : StepKind::train, .last = granted_ == policy_.last_step,
+    grants.push_back(StepGrant{.step = granted_,
+                               .kind = saves(granted_) ? StepKind::train_and_snapshot : StepKind::train,
+                               .last = granted_ == policy_.last_step,
                                .learning_rate = policy_.learning_rate(granted_)});
   }
   return grants;

@@ -10,11 +10,11 @@ namespace troupe {
 
 /// Which step is what, whoever runs it.
 struct StepPolicy {
-  Step last_step;                                 ///< of the run
-  std::uint32_t run_ahead = 2;                    ///< steps granted past the slowest report
-  std::function<double(Step)> learning_rate;      ///< pure
-  std::function<bool(Step)> snapshot_due;         ///< pure: a checkpoint is written after this step
-  bool save_at_stop = true;                       ///< a stop on request writes a checkpoint
+  Step last_step;                             ///< of the run
+  std::uint32_t run_ahead = 2;                ///< steps granted past the slowest report
+  std::function<double(Step)> learning_rate;  ///< pure
+  std::function<bool(Step)> snapshot_due;     ///< pure: a checkpoint is written after this step
+  bool save_at_stop = true;                   ///< a stop on request writes a checkpoint
 };
 
 /// The steps that ranks may begin. A step that was never granted never begins, so a change takes effect at `granted() + 1`: everywhere

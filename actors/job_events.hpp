@@ -12,12 +12,12 @@ namespace troupe {
 /// How a job ended.
 struct JobEnd {
   bool ok = false;
-  std::string cause;               ///< when not ok: the first fault, as one line
-  std::optional<Rank> rank;        ///< at fault
-  int signal = 0;                  ///< of the process at fault, if it was seen dying
-  Step last_step;                  ///< newest step that all ranks reported
-  bool on_request = false;         ///< somebody asked for the stop (Ctrl-C, SIGTERM)
-  std::optional<Step> sealed;      ///< newest checkpoint that this run sealed
+  std::string cause;           ///< when not ok: the first fault, as one line
+  std::optional<Rank> rank;    ///< at fault
+  int signal = 0;              ///< of the process at fault, if it was seen dying
+  Step last_step;              ///< newest step that all ranks reported
+  bool on_request = false;     ///< somebody asked for the stop (Ctrl-C, SIGTERM)
+  std::optional<Step> sealed;  ///< newest checkpoint that this run sealed
 };
 
 /// What the job tells the world around it: metric sinks, the journal, the console, main(). Called by the Coordinator's handlers, in

@@ -23,9 +23,9 @@ struct JoinedRank {
 
 /// What a rank waits for, by its last heartbeat.
 struct Pulse {
-  Nanos heard{0};          ///< when the Coordinator heard it
-  Step step;               ///< that the rank is at
-  std::string oldest;      ///< "comm: gather L2", empty when nothing is pending
+  Nanos heard{0};      ///< when the Coordinator heard it
+  Step step;           ///< that the rank is at
+  std::string oldest;  ///< "comm: gather L2", empty when nothing is pending
   Nanos oldest_age{0};
 };
 

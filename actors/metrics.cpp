@@ -49,14 +49,12 @@ void Metrics::step_report(const Letter<schema::StepReport>& letter) {
 }
 
 void Metrics::inspect(const Letter<schema::Inspect>& letter) {
-  tell<schema::Inspection>(letter.from(), Where{epoch(), last_, {}, {}}, [&](auto body) {
-    body.setText(counts() + "; last letter " + last_letter());
-  });
+  tell<schema::Inspection>(letter.from(), Where{epoch(), last_, {}, {}}, [&](auto body) { body.setText(counts() + "; last letter " + last_letter()); });
 }
 
 std::string Metrics::counts() const {
-  return fmt::format("{} steps, {} committed, {} tokens, {} bytes gathered, {} reduced, {:.3f} s without a batch", steps_, committed_, tokens_, gathered_, reduced_,
-                     static_cast<double>(waited_nanos_) * 1e-9);
+  return fmt::format("{} steps, {} committed, {} tokens, {} bytes gathered, {} reduced, {:.3f} s without a batch", steps_, committed_, tokens_, gathered_,
+                     reduced_, static_cast<double>(waited_nanos_) * 1e-9);
 }
 
 void Metrics::tell_stopped() {

@@ -13,8 +13,8 @@ namespace troupe {
 /// What the Coordinator said of the epoch that begins.
 struct EpochStart {
   EpochId epoch;
-  Rank rank;                    ///< that the body is for
-  std::vector<Rank> members;    ///< in rank order
+  Rank rank;                      ///< that the body is for
+  std::vector<Rank> members;      ///< in rank order
   Step first_step, restore_step;  ///< restore_step 0: initialise from the seed
   std::string communicator_tag;
 };

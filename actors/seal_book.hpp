@@ -21,8 +21,8 @@ struct ShardFact {
 struct CheckpointParts {
   EpochId epoch;
   Step step;
-  std::uint64_t total_tokens = 0;   ///< valid tokens since step 1, this step included
-  std::vector<ShardFact> shards;  ///< in rank order
+  std::uint64_t total_tokens = 0;             ///< valid tokens since step 1, this step included
+  std::vector<ShardFact> shards;              ///< in rank order
   [[nodiscard]] std::string problem() const;  ///< of the first rank that failed; empty: all parts are there
 };
 

@@ -96,8 +96,8 @@ LanePort::Work Sharding::gather(const PlanCursor::Next& next) {
   work.run = [program = parts().shard, communicator = parts().dp_shard, unit = next.operation->fact.unit, out = weights.bytes()](Stream& on) {
     program->gather(on, unit, out, *communicator);
   };
-  work.letters = sends<schema::WeightsGathered>(
-      ActorKind::compute, next, [backward = next.operation->fact.backward](auto body) { body.setBackward(backward); }, weights);
+  work.letters =
+      sends<schema::WeightsGathered>(ActorKind::compute, next, [backward = next.operation->fact.backward](auto body) { body.setBackward(backward); }, weights);
   return work;
 }
 

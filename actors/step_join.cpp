@@ -48,7 +48,8 @@ StepJoin::Outcome StepJoin::add(EpochId epoch, Step step, Rank rank, const RankR
   const auto& [first_rank, first] = *reports.begin();
   for (const auto& [other_rank, other] : reports)
     if (auto what = difference(first, other))
-      return Mismatch{fmt::format("the verdict of step {} differs: rank {} and rank {} report {}", step.value(), first_rank.value(), other_rank.value(), *what)};
+      return Mismatch{
+          fmt::format("the verdict of step {} differs: rank {} and rank {} report {}", step.value(), first_rank.value(), other_rank.value(), *what)};
   if (reports.size() < ranks_) return std::monostate{};
   if (step != joined_.next()) return Mismatch{fmt::format("all ranks reported step {}, but step {} is missing", step.value(), joined_.next().value())};
   joined_ = step;

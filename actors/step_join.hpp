@@ -31,7 +31,7 @@ struct RankReport {
 struct StepRecord {
   EpochId epoch;
   Step step;
-  RankReport common;             ///< what is equal on all ranks; counters are sums, durations and arena the largest
+  RankReport common;  ///< what is equal on all ranks; counters are sums, durations and arena the largest
   std::uint32_t ranks = 0;
   std::uint64_t total_tokens = 0;  ///< valid tokens since step 1, this step included (committed or skipped)
 };
@@ -41,7 +41,9 @@ class StepJoin {
  public:
   StepJoin(std::uint32_t ranks, Step before_first, std::uint64_t tokens_before) : ranks_(ranks), joined_(before_first), total_tokens_(tokens_before) {}
 
-  struct Mismatch { std::string problem; };
+  struct Mismatch {
+    std::string problem;
+  };
   using Outcome = std::variant<std::monostate, StepRecord, Mismatch>;
   /// The joined record once the last rank has reported this step; a Mismatch when ranks disagree on the verdict, or a report is
   /// repeated or out of order.

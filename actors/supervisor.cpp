@@ -48,7 +48,12 @@ caf::behavior Supervisor::make_behavior() {
 void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
   if (phase_ != Phase::joining) return;
   const auto body = letter.body();
-  EpochStart start{.epoch = letter.where().epoch, .rank = self().rank, .members = {}, .first_step = Step{body.getFirstStep()}, .restore_step = Step{body.getRestoreStep()}, .communicator_tag = body.getCommunicatorTag()};
+  EpochStart start{.epoch = letter.where().epoch,
+                   .rank = self().rank,
+                   .members = {},
+                   .first_step = Step{body.getFirstStep()},
+                   .restore_step = Step{body.getRestoreStep()},
+                   .communicator_tag = body.getCommunicatorTag()};
   for (const auto member : body.getMembers()) start.members.emplace_back(member);
   enter_epoch(start.epoch);
   phase_ = Phase::building;

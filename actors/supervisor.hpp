@@ -29,12 +29,12 @@ struct SupervisorOptions {
   std::uint64_t config_hash = 0;
   std::string host;
   std::uint32_t pid = 0;
-  Step restored;                                      ///< newest sealed checkpoint found
+  Step restored;  ///< newest sealed checkpoint found
   Nanos heartbeat_every{std::chrono::seconds{1}};
-  Nanos abort_deadline{std::chrono::seconds{10}};     ///< for lanes to become idle after a halt
+  Nanos abort_deadline{std::chrono::seconds{10}};  ///< for lanes to become idle after a halt
   RankFactory* factory = nullptr;
-  Lane* builder = nullptr;                            ///< builds and destroys bodies; nobody else posts to it
-  RankEvents* events = nullptr;                       ///< all three outlive the actor
+  Lane* builder = nullptr;       ///< builds and destroys bodies; nobody else posts to it
+  RankEvents* events = nullptr;  ///< all three outlive the actor
 };
 
 /// One per rank: joins the job, raises the rank's five actors for an epoch, passes grants down and reports up, sends heartbeats with
@@ -44,7 +44,8 @@ struct SupervisorOptions {
 /// Whoever spawns it enters it into the Directory and then calls start_supervisor: it joins then (else with its first heartbeat), for
 /// the answer must find it.
 /// Letters in: EpochBegin, Horizon, Drain, EpochEnd (Coordinator); StepReport, FaultReport, Stopped, Inspection (its five actors);
-/// LaneDone (its builder lane), Tick. Letters out: Join, EpochReady, StepReport, Heartbeat, FaultReport, Stopped (Coordinator); StepBegin, Drain, EpochEnd, Inspect.
+/// LaneDone (its builder lane), Tick. Letters out: Join, EpochReady, StepReport, Heartbeat, FaultReport, Stopped (Coordinator); StepBegin, Drain, EpochEnd,
+/// Inspect.
 class Supervisor final : public Actor<Supervisor> {
  public:
   Supervisor(caf::actor_config& config, const ActorSeat& seat, SupervisorOptions options);

@@ -101,7 +101,8 @@ void attention(Bench& bench, DType type, std::int64_t sequence, std::int64_t hea
   Kernels& k = bench.kernels();
   Stream& s = bench.stream();
   const TensorView q = bench.make(type, {1, sequence, heads, width}), out = bench.make(type, q.shape), dq = bench.make(type, q.shape);
-  const TensorView key = bench.make(type, {1, sequence, kv_heads, width}), v = bench.make(type, key.shape), dk = bench.make(type, key.shape), dv = bench.make(type, key.shape);
+  const TensorView key = bench.make(type, {1, sequence, kv_heads, width}), v = bench.make(type, key.shape), dk = bench.make(type, key.shape),
+                   dv = bench.make(type, key.shape);
   const TensorView lse = bench.make(DType::f32, {1, heads, sequence});
   const double flop = 2.0 * static_cast<double>(sequence * sequence * heads * width);  // causal: half of 4 S² d a head
   const std::string suffix = type == DType::f32 ? " f32" : " bf16";
@@ -114,7 +115,8 @@ void streams(Bench& bench, DType type, std::int64_t tokens, std::int64_t width, 
   Stream& s = bench.stream();
   const std::string suffix = type == DType::f32 ? " f32" : " bf16";
   const auto bytes = [&](std::int64_t rows, std::int64_t columns) { return static_cast<double>(rows * columns) * static_cast<double>(size_of(type)); };
-  const TensorView x = bench.make(type, {tokens, width}), y = bench.make(type, {tokens, width}), w = bench.make(type, {width}), rstd = bench.make(DType::f32, {tokens});
+  const TensorView x = bench.make(type, {tokens, width}), y = bench.make(type, {tokens, width}), w = bench.make(type, {width}),
+                   rstd = bench.make(DType::f32, {tokens});
   const TensorView dw = bench.make(DType::f32, {width}), gate = bench.make(type, {tokens, hidden}), up = bench.make(type, {tokens, hidden});
   const TensorView dgate = bench.make(type, {tokens, hidden}), dup = bench.make(type, {tokens, hidden}), logits = bench.make(type, {tokens, vocabulary});
   const TensorView labels = TensorView::contiguous(bench.make(DType::f32, {tokens}).data, DType::i32, {tokens});
@@ -140,7 +142,8 @@ void streams(Bench& bench, DType type, std::int64_t tokens, std::int64_t width, 
 
 void optimizer(Bench& bench, std::int64_t size) {
   Kernels& k = bench.kernels();
-  const TensorView p = bench.make(DType::f32, {size}), g = bench.make(DType::f32, {size}), m = bench.make(DType::f32, {size}), v = bench.make(DType::f32, {size});
+  const TensorView p = bench.make(DType::f32, {size}), g = bench.make(DType::f32, {size}), m = bench.make(DType::f32, {size}),
+                   v = bench.make(DType::f32, {size});
   k.fill(bench.stream(), v, 1.0);
   std::int64_t count = 0;
   double sum = 0;

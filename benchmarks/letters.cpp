@@ -31,7 +31,8 @@ class Reader : public caf::event_based_actor {
  public:
   Reader(caf::actor_config& config, Tally& tally) : caf::event_based_actor(config), tally_(tally) {}
   caf::behavior make_behavior() override {
-    return {[this](const Letter<schema::BatchReady>& letter) { take(letter.body().getTokens()); }, [this](std::uint64_t tokens, std::uint64_t) { take(tokens); }};
+    return {[this](const Letter<schema::BatchReady>& letter) { take(letter.body().getTokens()); },
+            [this](std::uint64_t tokens, std::uint64_t) { take(tokens); }};
   }
 
  private:
@@ -76,12 +77,16 @@ int main() {
       const auto start = std::chrono::steady_clock::now();
       std::uint64_t bytes = 0;
       for (std::uint64_t i = 0; i < count; ++i) {
-        bytes += write<schema::BatchReady>({.to = here, .from = loader, .where = {EpochId{1}, Step{i}, {}, {}}, .operation = {}}, [&](auto body) { body.setTokens(i); })->bytes().size();
+        bytes += write<schema::BatchReady>({.to = here, .from = loader, .where = {EpochId{1}, Step{i}, {}, {}}, .operation = {}},
+                                           [&](auto body) { body.setTokens(i); })
+                     ->bytes()
+                     .size();
       }
       if (bytes == 0) return 1;
       writes.push_back(std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - start).count() / static_cast<double>(count));
       letters.push_back(measure(tally, [&](std::uint64_t i) {
-        directory.post(write<schema::BatchReady>({.to = here, .from = loader, .where = {EpochId{1}, Step{i}, {}, {}}, .operation = {}}, [&](auto body) { body.setTokens(i); }));
+        directory.post(write<schema::BatchReady>({.to = here, .from = loader, .where = {EpochId{1}, Step{i}, {}, {}}, .operation = {}},
+                                                 [&](auto body) { body.setTokens(i); }));
       }));
       raw.push_back(measure(tally, [&](std::uint64_t i) { caf::anon_send(reader, i, i); }));
     }
@@ -89,9 +94,11 @@ int main() {
     caf::anon_send_exit(reader, caf::exit_reason::user_shutdown);
   }
   const double letter = median(letters), plain = median(raw), writing = median(writes);
-  std::printf("%-46s %8.0f ns\n%-46s %8.0f ns\n%-46s %8.0f ns\n%-46s %8.2f\n", "letter: write, post, dispatch, read", letter, "  of it: write", writing, "plain CAF message of two integers", plain,
-              "ratio", letter / plain);
-  std::printf("{\"benchmark\": \"letters\", \"count\": %llu, \"letter_ns\": %.0f, \"write_ns\": %.0f, \"caf_ns\": %.0f, \"ratio\": %.3f, \"bar_ns\": 1500, \"met\": %s}\n",
-              static_cast<unsigned long long>(count), letter, writing, plain, letter / plain, letter <= 1500 ? "true" : "false");
+  std::printf("%-46s %8.0f ns\n%-46s %8.0f ns\n%-46s %8.0f ns\n%-46s %8.2f\n", "letter: write, post, dispatch, read", letter, "  of it: write", writing,
+              "plain CAF message of two integers", plain, "ratio", letter / plain);
+  std::printf(
+      "{\"benchmark\": \"letters\", \"count\": %llu, \"letter_ns\": %.0f, \"write_ns\": %.0f, \"caf_ns\": %.0f, \"ratio\": %.3f, \"bar_ns\": 1500, \"met\": "
+      "%s}\n",
+      static_cast<unsigned long long>(count), letter, writing, plain, letter / plain, letter <= 1500 ? "true" : "false");
   return 0;
 }

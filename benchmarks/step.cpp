@@ -73,7 +73,10 @@ class ReportCounter final : public PostOffice {
     if (static_cast<ActorKind>(envelope.getTo().getActor()) != ActorKind::supervisor) return directory_.post(std::move(parcel));
     const std::lock_guard lock(mutex_);
     switch (envelope.getBody().which()) {
-      case schema::Envelope::Body::STEP_REPORT: loss_ = envelope.getBody().getStepReport().getLoss(); ++reports_; break;
+      case schema::Envelope::Body::STEP_REPORT:
+        loss_ = envelope.getBody().getStepReport().getLoss();
+        ++reports_;
+        break;
       case schema::Envelope::Body::STOPPED: ++stopped_; break;
       case schema::Envelope::Body::FAULT_REPORT: fault_ = envelope.getBody().getFaultReport().getCause().cStr(); break;
       default: return;
@@ -194,8 +197,8 @@ double compare(const char* cores, Clock& clock, Log& log, const JobConfig& confi
     actor_times.push_back(milliseconds_a_step(clock, [&] { actors.run(steps_per_round); }));
   }
   const Spread a = spread(actor_times), p = spread(plain_times);
-  std::printf("%-10s plain loop %7.2f ms a step (%.2f to %.2f), actors %7.2f ms (%.2f to %.2f), actors / plain %.3f; losses %s\n", cores, p.median, p.low, p.high,
-              a.median, a.low, a.high, a.median / p.median, plain.loss() == actors.loss() ? "equal bit for bit" : "DIFFER");
+  std::printf("%-10s plain loop %7.2f ms a step (%.2f to %.2f), actors %7.2f ms (%.2f to %.2f), actors / plain %.3f; losses %s\n", cores, p.median, p.low,
+              p.high, a.median, a.low, a.high, a.median / p.median, plain.loss() == actors.loss() ? "equal bit for bit" : "DIFFER");
   if (plain.loss() != actors.loss()) throw std::runtime_error("the two ways trained differently");
   return a.median / p.median;
 }

@@ -1,4 +1,6 @@
 // benchmark transport: 16 MiB payloads from process to process, slots and hashes included, against ucx_perftest over the same transports
+#include "src/transport/transport.hpp"
+
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -18,7 +20,6 @@
 
 #include "messages/write.hpp"
 #include "src/transport/payload_slots.hpp"
-#include "src/transport/transport.hpp"
 
 namespace {
 
@@ -106,7 +107,9 @@ double measure_troupe(const std::string& transports) {
       changed.wait(lock, [&] { return pending < window; });
       ++pending;
       lock.unlock();
-      auto letter = write<schema::BatchReady>({.to = {receiver, ActorKind::compute}, .from = {sender, ActorKind::data_loader}, .where = {}, .operation = {}}, [](auto) {}, Lease{SlotIndex{0}, memory, [] {}});
+      auto letter = write<schema::BatchReady>(
+          {.to = {receiver, ActorKind::compute}, .from = {sender, ActorKind::data_loader}, .where = {}, .operation = {}}, [](auto) {},
+          Lease{SlotIndex{0}, memory, [] {}});
       transport->send(receiver, std::move(letter), [&](const Result<void>& result) {
         if (!result.ok()) std::fprintf(stderr, "%s\n", result.error().message.c_str());
         const std::lock_guard guard(mutex);
@@ -147,16 +150,18 @@ double measure_perftest(const std::string& transports, const std::string& flags)
   std::filesystem::create_directories(folder);
   const auto link = folder / "libgomp-855c301a.so.1.0.0";
   if (!std::filesystem::exists(link)) std::filesystem::create_symlink(TROUPE_LIBGOMP, link);
-  const std::string program = std::string("env UCX_TLS=") + transports + " UCX_NET_DEVICES=lo UCX_MM_ERROR_HANDLING=y LD_LIBRARY_PATH=" + TROUPE_UCX_ROOT + "/lib:" + folder.string() + " " + TROUPE_UCX_ROOT +
-                              "/bin/ucx_perftest -p " + std::to_string(port) + " " + flags;
-  const std::string client = program + " 127.0.0.1 -t ucp_am_bw -s " + std::to_string(payload_bytes) + " -n " + std::to_string(payloads) + " -w " + std::to_string(warm_up) + " -f";
+  const std::string program = std::string("env UCX_TLS=") + transports + " UCX_NET_DEVICES=lo UCX_MM_ERROR_HANDLING=y LD_LIBRARY_PATH=" + TROUPE_UCX_ROOT +
+                              "/lib:" + folder.string() + " " + TROUPE_UCX_ROOT + "/bin/ucx_perftest -p " + std::to_string(port) + " " + flags;
+  const std::string client =
+      program + " 127.0.0.1 -t ucp_am_bw -s " + std::to_string(payload_bytes) + " -n " + std::to_string(payloads) + " -w " + std::to_string(warm_up) + " -f";
   const std::string text = run("(" + program + " >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9 10; do " + client + " 2>/dev/null && break; sleep 0.3; done");
   std::filesystem::remove_all(folder);
   // The line of numbers: iterations, percentile, average and overall latency, average and overall MB/s, ...
   double rate = 0;
   for (std::size_t start = 0; start < text.size(); start = text.find('\n', start) == std::string::npos ? text.size() : text.find('\n', start) + 1) {
     double value[6] = {};
-    if (std::sscanf(text.c_str() + start, "%lf %lf %lf %lf %lf %lf", &value[0], &value[1], &value[2], &value[3], &value[4], &value[5]) == 6) rate = value[5] * 1048576 / 1e9;
+    if (std::sscanf(text.c_str() + start, "%lf %lf %lf %lf %lf %lf", &value[0], &value[1], &value[2], &value[3], &value[4], &value[5]) == 6)
+      rate = value[5] * 1048576 / 1e9;
   }
   if (rate == 0) std::fprintf(stderr, "ucx_perftest gave no result: %s\n", client.c_str());
   return rate;
@@ -181,9 +186,11 @@ int main() {
     }
     const double a = median(ours), b = median(theirs), c = median(blind);
     std::printf("%-16s %14.2f %22.2f %22.2f %8.2f\n", transports.c_str(), a, b, c, b > 0 ? a / b : 0);
-    std::printf("{\"benchmark\": \"transport\", \"transports\": \"%s\", \"payload_bytes\": %zu, \"troupe_gbs\": %.3f, \"perftest_gbs\": %.3f, \"perftest_without_error_handling_gbs\": %.3f, \"ratio\": %.3f, "
-                "\"bar\": 0.9, \"met\": %s}\n",
-                transports.c_str(), payload_bytes, a, b, c, b > 0 ? a / b : 0, b > 0 && a / b >= 0.9 ? "true" : "false");
+    std::printf(
+        "{\"benchmark\": \"transport\", \"transports\": \"%s\", \"payload_bytes\": %zu, \"troupe_gbs\": %.3f, \"perftest_gbs\": %.3f, "
+        "\"perftest_without_error_handling_gbs\": %.3f, \"ratio\": %.3f, "
+        "\"bar\": 0.9, \"met\": %s}\n",
+        transports.c_str(), payload_bytes, a, b, c, b > 0 ? a / b : 0, b > 0 && a / b >= 0.9 ? "true" : "false");
   }
   return 0;
 }

@@ -90,7 +90,8 @@ std::string text(const Party& party) { return "rank " + std::to_string(party.ran
 }  // namespace
 
 const char* name_of(FrameProblem problem) noexcept {
-  constexpr std::array<const char*, frame_problem_count> names = {"length", "magic", "mac", "type", "job", "sender", "receiver", "incarnation", "sequence", "structure", "kind", "value", "epoch", "payload"};
+  constexpr std::array<const char*, frame_problem_count> names = {"length",      "magic",    "mac",       "type", "job",   "sender", "receiver",
+                                                                  "incarnation", "sequence", "structure", "kind", "value", "epoch",  "payload"};
   return problem < FrameProblem::count ? names[static_cast<std::size_t>(problem)] : "unknown";
 }
 
@@ -110,8 +111,9 @@ Result<std::vector<std::byte>> FrameSealer::seal(const Parcel& parcel, std::uint
   const auto words = parcel.bytes();
   const auto envelope = parcel.envelope();
   if (const std::size_t length = frame_header_bytes + words.size() + frame_mac_bytes; length > max_frame_bytes) {
-    return Error{"cannot send a letter of kind " + std::string(name_of(envelope.getBody().which())) + " to rank " + std::to_string(peer_.rank.value()) + ": its frame has " +
-                 std::to_string(length) + " bytes, the limit between processes is " + std::to_string(max_frame_bytes) + "; put bulk data into a slot"};
+    return Error{"cannot send a letter of kind " + std::string(name_of(envelope.getBody().which())) + " to rank " + std::to_string(peer_.rank.value()) +
+                 ": its frame has " + std::to_string(length) + " bytes, the limit between processes is " + std::to_string(max_frame_bytes) +
+                 "; put bulk data into a slot"};
   }
   FrameHeader header;
   header.epoch = EpochId{envelope.getWhere().getEpoch()};
@@ -162,10 +164,12 @@ Result<OpenedFrame> FrameOpener::open(std::span<const std::byte> frame) {
 
   OpenedFrame opened{read_header(frame.data()), {}};
   const FrameHeader& header = opened.header;
-  if (header.type < FrameType::letter || header.type > FrameType::goodbye_seen) return refuse(FrameProblem::type, "type " + std::to_string(static_cast<int>(header.type)));
+  if (header.type < FrameType::letter || header.type > FrameType::goodbye_seen)
+    return refuse(FrameProblem::type, "type " + std::to_string(static_cast<int>(header.type)));
   if (header.job != session_.job) return refuse(FrameProblem::job, "it belongs to job " + std::to_string(header.job));
   if (header.sender.rank != peer_.rank) return refuse(FrameProblem::sender, "it was sent by " + text(header.sender));
-  if (header.sender.incarnation != peer_.incarnation) return refuse(FrameProblem::incarnation, "it was sent by " + text(header.sender) + ", now is " + text(peer_));
+  if (header.sender.incarnation != peer_.incarnation)
+    return refuse(FrameProblem::incarnation, "it was sent by " + text(header.sender) + ", now is " + text(peer_));
   if (header.receiver != self_) return refuse(FrameProblem::receiver, "it is for " + text(header.receiver) + ", this is " + text(self_));
   if (header.sequence <= last_sequence_) {
     return refuse(FrameProblem::sequence, "number " + std::to_string(header.sequence) + " after " + std::to_string(last_sequence_) + ": replayed or reordered");

@@ -52,7 +52,23 @@ inline constexpr std::size_t frame_mac_bytes = 16;
 inline constexpr std::size_t max_frame_bytes = 8000;
 
 /// Why a frame was refused.
-enum class FrameProblem : std::uint8_t { length, magic, mac, type, job, sender, receiver, incarnation, sequence, structure, kind, value, epoch, payload, count };
+enum class FrameProblem : std::uint8_t {
+  length,
+  magic,
+  mac,
+  type,
+  job,
+  sender,
+  receiver,
+  incarnation,
+  sequence,
+  structure,
+  kind,
+  value,
+  epoch,
+  payload,
+  count
+};
 inline constexpr std::size_t frame_problem_count = static_cast<std::size_t>(FrameProblem::count);
 [[nodiscard]] const char* name_of(FrameProblem problem) noexcept;  ///< static storage
 

@@ -29,7 +29,7 @@ void walk(const capnp::DynamicValue::Reader& value);
 void walk_fields(const capnp::DynamicStruct::Reader& object) {
   for (const auto field : object.getSchema().getNonUnionFields()) walk(object.get(field));
   if (object.getSchema().getUnionFields().size() == 0) return;
-  KJ_IF_MAYBE(field, object.which()) {
+  KJ_IF_MAYBE (field, object.which()) {
     walk(object.get(*field));
   } else {
     throw Refused(FrameProblem::kind, "a kind that this build does not know");
@@ -45,12 +45,13 @@ void walk(const capnp::DynamicValue::Reader& value) {
       const auto type = list.getSchema().whichElementType();
       const bool plain = type != capnp::schema::Type::TEXT && type != capnp::schema::Type::STRUCT && type != capnp::schema::Type::LIST &&
                          type != capnp::schema::Type::ENUM && type != capnp::schema::Type::DATA;
-      if (!plain) for (const auto element : list) walk(element);
+      if (!plain)
+        for (const auto element : list) walk(element);
       break;
     }
     case capnp::DynamicValue::ENUM: {
       const auto enumerator = value.as<capnp::DynamicEnum>();
-      KJ_IF_MAYBE(known, enumerator.getEnumerant()) {
+      KJ_IF_MAYBE (known, enumerator.getEnumerant()) {
         (void)known;
       } else {
         throw Refused(FrameProblem::value, "enumerator " + std::to_string(enumerator.getRaw()) + " of " + enumerator.getSchema().getShortDisplayName().cStr());

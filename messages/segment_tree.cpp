@@ -10,11 +10,16 @@ constexpr int depth_limit = 16;
 /// The bits of a pointer, as https://capnproto.org/encoding.html has them.
 struct Pointer {
   explicit Pointer(std::uint64_t word)
-      : kind(word & 3), offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(word)) >> 2), data_words(word >> 32 & 0xffff), pointers(word >> 48), element(word >> 32 & 7), count(word >> 35) {}
-  std::uint64_t kind;                   ///< 0 struct, 1 list, 2 far, 3 other
-  std::int64_t offset;                  ///< words from the pointer's end
-  std::uint64_t data_words, pointers;   ///< of a struct
-  std::uint64_t element, count;         ///< of a list
+      : kind(word & 3),
+        offset(static_cast<std::int32_t>(static_cast<std::uint32_t>(word)) >> 2),
+        data_words(word >> 32 & 0xffff),
+        pointers(word >> 48),
+        element(word >> 32 & 7),
+        count(word >> 35) {}
+  std::uint64_t kind;                  ///< 0 struct, 1 list, 2 far, 3 other
+  std::int64_t offset;                 ///< words from the pointer's end
+  std::uint64_t data_words, pointers;  ///< of a struct
+  std::uint64_t element, count;        ///< of a list
 };
 
 class Walk {

@@ -14,7 +14,10 @@ class Id {
   constexpr explicit Id(Integer value) : value_(value) {}
   [[nodiscard]] constexpr Integer value() const noexcept { return value_; }
   constexpr auto operator<=>(const Id&) const = default;
-  constexpr Id& operator++() noexcept { ++value_; return *this; }
+  constexpr Id& operator++() noexcept {
+    ++value_;
+    return *this;
+  }
   [[nodiscard]] constexpr Id next() const noexcept { return Id{static_cast<Integer>(value_ + 1)}; }
 
  private:
@@ -22,11 +25,11 @@ class Id {
 };
 
 using Rank = Id<struct RankTag, std::uint32_t>;
-using Step = Id<struct StepTag, std::uint64_t>;     ///< optimizer steps count from 1; 0 is "before the first"
-using Micro = Id<struct MicroTag, std::uint32_t>;   ///< micro-batch of a step, from 0
+using Step = Id<struct StepTag, std::uint64_t>;    ///< optimizer steps count from 1; 0 is "before the first"
+using Micro = Id<struct MicroTag, std::uint32_t>;  ///< micro-batch of a step, from 0
 /// What is gathered and reduced together (an FSDP unit): 0 is the embedding, 1…L the blocks, L+1 final norm and head.
 using Unit = Id<struct UnitTag, std::uint32_t>;
-using EpochId = Id<struct EpochTag, std::uint64_t>;  ///< from 1; an epoch ends at a fault or a reconfiguration
+using EpochId = Id<struct EpochTag, std::uint64_t>;            ///< from 1; an epoch ends at a fault or a reconfiguration
 using Incarnation = Id<struct IncarnationTag, std::uint32_t>;  ///< of a worker process: 0, then +1 for each respawn of the rank
 using SlotIndex = Id<struct SlotTag, std::uint32_t>;
 using OperationIndex = Id<struct OperationTag, std::uint32_t>;  ///< position in a Plan's total order

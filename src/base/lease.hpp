@@ -15,8 +15,7 @@ namespace troupe {
 class Lease {
  public:
   Lease() = default;
-  Lease(SlotIndex slot, std::span<std::byte> bytes, std::function<void()> release)
-      : hold_(std::make_shared<Hold>(slot, bytes, std::move(release))) {}
+  Lease(SlotIndex slot, std::span<std::byte> bytes, std::function<void()> release) : hold_(std::make_shared<Hold>(slot, bytes, std::move(release))) {}
   [[nodiscard]] explicit operator bool() const noexcept { return hold_ != nullptr; }
   [[nodiscard]] SlotIndex slot() const noexcept { return hold_->slot; }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return hold_->bytes; }
@@ -27,7 +26,9 @@ class Lease {
     Hold(SlotIndex s, std::span<std::byte> b, std::function<void()> r) : slot(s), bytes(b), release(std::move(r)) {}
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
-    ~Hold() { if (release) release(); }
+    ~Hold() {
+      if (release) release();
+    }
     SlotIndex slot;
     std::span<std::byte> bytes;
     std::function<void()> release;

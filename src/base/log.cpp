@@ -25,8 +25,10 @@ class SpdlogLog final : public Log {
   explicit SpdlogLog(const LogOptions& options) : logger_("troupe") {
     auto& sinks = logger_.sinks();
     if (options.console) {
-      if (options.colour) sinks.push_back(std::make_shared<spdlog::sinks::stdout_color_sink_mt>());
-      else sinks.push_back(std::make_shared<spdlog::sinks::stdout_sink_mt>());
+      if (options.colour)
+        sinks.push_back(std::make_shared<spdlog::sinks::stdout_color_sink_mt>());
+      else
+        sinks.push_back(std::make_shared<spdlog::sinks::stdout_sink_mt>());
     }
     if (!options.file.empty()) sinks.push_back(std::make_shared<spdlog::sinks::basic_file_sink_mt>(options.file));
     logger_.set_pattern("[troupe] %Y-%m-%d %H:%M:%S.%e - " + options.who + " - %^%l%$ - %v");

@@ -22,9 +22,9 @@ class Log {
 /// Where the console's lines go and how they look. `who` is "rank 3" or "launcher".
 struct LogOptions {
   std::string who;
-  std::string file;        ///< also append here; empty = console only
-  bool console = true;     ///< stderr for warnings and errors, stdout for the rest
-  bool colour = false;     ///< only when stdout is a terminal
+  std::string file;     ///< also append here; empty = console only
+  bool console = true;  ///< stderr for warnings and errors, stdout for the rest
+  bool colour = false;  ///< only when stdout is a terminal
   LogLevel level = LogLevel::info;
 };
 [[nodiscard]] std::unique_ptr<Log> make_log(const LogOptions& options);

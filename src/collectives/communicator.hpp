@@ -21,9 +21,17 @@ struct CollectiveError : std::runtime_error {
 enum class Reduction { sum, max };
 
 /// One piece of a grouped all-gather, in place: member r's part is [r · bytes, (r+1) · bytes) of data.
-struct GatherPiece { std::byte* data; std::size_t bytes; };
+struct GatherPiece {
+  std::byte* data;
+  std::size_t bytes;
+};
 /// One piece of a grouped reduce-scatter of fp32: input holds size() parts of count values, output receives the own part's sum.
-struct ReducePiece { const float* input; float* output; std::size_t count; bool accumulate = false; /**< output += */ };
+struct ReducePiece {
+  const float* input;
+  float* output;
+  std::size_t count;
+  bool accumulate = false; /**< output += */
+};
 
 /// A group of ranks that call the same operations in the same order, from one thread a member at a time. Calls return when the
 /// work is on `stream` (CPU: when it is done). Sums are in rank order, in the type given, so results repeat bit for bit and are the

@@ -1,7 +1,5 @@
 #include "src/collectives/rendezvous.hpp"
 
-#include "src/base/fnv.hpp"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -17,6 +15,8 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "src/base/fnv.hpp"
 
 namespace troupe {
 namespace {

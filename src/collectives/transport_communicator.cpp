@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "messages/write.hpp"
+#include "src/base/fnv.hpp"
 #include "src/collectives/chunk_exchange.hpp"
 #include "src/collectives/chunked_communicator.hpp"
 #include "src/collectives/collective_inbox.hpp"
-#include "src/base/fnv.hpp"
 
 namespace troupe {
 namespace {

@@ -21,9 +21,9 @@ enum class Placement { device, host };
 
 struct DeviceInfo {
   DeviceId id;
-  std::string name;                ///< "AMD EPYC, 1 thread" or "NVIDIA H200"
-  double peak_flops = 0;           ///< dense bf16, FLOP/s; 0: unknown, so MFU is N/A
-  std::size_t memory_bytes = 0;    ///< 0: unknown
+  std::string name;              ///< "AMD EPYC, 1 thread" or "NVIDIA H200"
+  double peak_flops = 0;         ///< dense bf16, FLOP/s; 0: unknown, so MFU is N/A
+  std::size_t memory_bytes = 0;  ///< 0: unknown
   bool fp8_emulated = true;
 };
 

@@ -50,12 +50,14 @@ class Kernels {
   // --- the rest of a block ---
   /// y = x / √(mean x² + eps) ⊙ w over the last dimension; rstd: fp32 [T]
   virtual void rms_norm(Stream&, TensorView x, TensorView w /*[D]*/, double eps, TensorView y, TensorView rstd) = 0;
-  virtual void rms_norm_backward(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw /*fp32 [D]*/, bool accumulate_dw) = 0;
+  virtual void rms_norm_backward(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx,
+                                 TensorView dw /*fp32 [D]*/, bool accumulate_dw) = 0;
   /// Rotates pairs (2i, 2i+1) of x [T, heads, d] in place; table fp32 [S, d/2, 2] of (cos, sin); position = token mod S. inverse: the backward.
   virtual void rotary(Stream&, TensorView x, TensorView table, bool inverse) = 0;
   /// Causal softmax(q kᵀ scale) v. q, out [B,S,H,d]; k, v [B,S,KV,d], H a multiple of KV; lse fp32 [B,H,S]
   virtual void attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse) = 0;
-  virtual void attention_backward(Stream&, TensorView dout, TensorView q, TensorView k, TensorView v, TensorView out, TensorView lse, double scale, TensorView dq, TensorView dk, TensorView dv) = 0;
+  virtual void attention_backward(Stream&, TensorView dout, TensorView q, TensorView k, TensorView v, TensorView out, TensorView lse, double scale,
+                                  TensorView dq, TensorView dk, TensorView dv) = 0;
   /// out = silu(gate) ⊙ up
   virtual void swiglu(Stream&, TensorView gate, TensorView up, TensorView out) = 0;
   virtual void swiglu_backward(Stream&, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup) = 0;
@@ -75,9 +77,11 @@ class Kernels {
   virtual void cast(Stream&, TensorView from, TensorView to) = 0;
   /// *sum += Σ x²; x fp32; fixed order
   virtual void sum_squares(Stream&, TensorView x, double* sum) = 0;
-  virtual void decide(Stream&, const VerdictSums* sums, double world, double expected_tag, double nominal_tokens, double max_norm, const HaltWord* halt, Verdict* verdict) = 0;
+  virtual void decide(Stream&, const VerdictSums* sums, double world, double expected_tag, double nominal_tokens, double max_norm, const HaltWord* halt,
+                      Verdict* verdict) = 0;
   /// In place on fp32 views of one shape; *count (steps taken by this parameter) is advanced. Nothing happens unless verdict->outcome is commit.
-  virtual void adamw(Stream&, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count, const AdamWStep& step, const Verdict* verdict) = 0;
+  virtual void adamw(Stream&, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count, const AdamWStep& step,
+                     const Verdict* verdict) = 0;
 };
 
 }  // namespace troupe

@@ -27,7 +27,7 @@ class Stream {
 
 /// What an operation does to one slot; simulated lanes check these with vector clocks, real lanes ignore them.
 struct SlotAccess {
-  std::string_view edge;  ///< static storage
+  std::string_view edge;    ///< static storage
   std::uint32_t owner = 0;  ///< rank whose slot table it is
   SlotIndex slot;
   bool write = false;
@@ -35,17 +35,17 @@ struct SlotAccess {
 
 /// One entry of a lane's queue.
 struct LaneOperation {
-  std::string name;                       ///< "forward L3", for the trace and for whoever asks what hangs
+  std::string name;  ///< "forward L3", for the trace and for whoever asks what hangs
   Where where;
-  OperationIndex index;                   ///< position in the plan
-  Nanos cost{0};                          ///< estimated; what a simulated lane takes
+  OperationIndex index;  ///< position in the plan
+  Nanos cost{0};         ///< estimated; what a simulated lane takes
   /// CPU: does it; CUDA: enqueues it, and the operation is done when all that it put on the stream is. A throw is the outcome `failed`.
   /// A lane that is a thread of the host (disk, copy, storage) may block in it, as Device::wait does.
   std::function<void(Stream&)> work;
-  std::vector<Lease> leases;              ///< held until the operation is done
+  std::vector<Lease> leases;  ///< held until the operation is done
   std::vector<SlotAccess> accesses;
-  bool failure_halts_lane = false;        ///< if it fails, everything behind it ends as `halted`: a collective that one member leaves out
-                                          ///< would make its next one meet the peers' earlier one
+  bool failure_halts_lane = false;           ///< if it fails, everything behind it ends as `halted`: a collective that one member leaves out
+                                             ///< would make its next one meet the peers' earlier one
   std::function<void(const Outcome&)> done;  ///< exactly once, on the lane's completion thread, after the leases' work is over; must not block
 };
 

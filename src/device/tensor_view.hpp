@@ -10,8 +10,10 @@ namespace troupe {
 enum class DType : std::uint8_t { f32, bf16, f64, e4m3, e5m2, i64, i32, u8 };
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) noexcept {
   switch (dtype) {
-    case DType::f64: case DType::i64: return 8;
-    case DType::f32: case DType::i32: return 4;
+    case DType::f64:
+    case DType::i64: return 8;
+    case DType::f32:
+    case DType::i32: return 4;
     case DType::bf16: return 2;
     default: return 1;
   }
@@ -49,7 +51,10 @@ struct TensorView {
   [[nodiscard]] std::size_t bytes() const noexcept { return static_cast<std::size_t>(shape.elements()) * size_of(dtype); }
   /// Rows [first, first + count) of dimension 0.
   [[nodiscard]] TensorView rows(std::int64_t first, std::int64_t count) const noexcept;
-  template <class T> [[nodiscard]] T* as() const noexcept { return reinterpret_cast<T*>(data); }
+  template <class T>
+  [[nodiscard]] T* as() const noexcept {
+    return reinterpret_cast<T*>(data);
+  }
 };
 
 }  // namespace troupe

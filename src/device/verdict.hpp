@@ -21,7 +21,7 @@ struct Verdict {
   float gradient_factor = 0;  ///< clip × nominal tokens / actual tokens: what AdamW multiplies gradients by
   double grad_norm = 0;       ///< of the mean loss's gradient, before clipping
   double mean_loss = 0;
-  double tokens = 0;          ///< of the global batch
+  double tokens = 0;  ///< of the global batch
   double bad = 0;
 };
 

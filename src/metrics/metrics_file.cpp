@@ -34,7 +34,8 @@ std::uint64_t foreign_line(const std::filesystem::path& path) {
 }  // namespace
 
 Result<MetricsFile> MetricsFile::open(const std::filesystem::path& path, Step restored, const DeviceRates& rates) {
-  if (const std::uint64_t strange = foreign_line(path); strange != 0) return Error{path.string() + ":" + std::to_string(strange) + ": not a line of metrics; move the file away"};
+  if (const std::uint64_t strange = foreign_line(path); strange != 0)
+    return Error{path.string() + ":" + std::to_string(strange) + ": not a line of metrics; move the file away"};
   auto file = LineFile::open(path, [&](std::string_view line) { return *step_of_line(line) <= restored.value(); });
   if (!file) return file.error();
   return MetricsFile(std::move(*file), rates);

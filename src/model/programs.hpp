@@ -42,7 +42,8 @@ class ComputeProgram {
   virtual ~ComputeProgram() = default;
   virtual void forward(Stream&, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) = 0;
   /// Overwrites `gradients`: fp32, unsharded, of this micro-batch alone.
-  virtual void backward(Stream&, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights, std::span<std::byte> gradients) = 0;
+  virtual void backward(Stream&, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
+                        std::span<std::byte> gradients) = 0;
 };
 
 /// What the verdict said, as the host reads it after the step.
@@ -56,7 +57,7 @@ struct StepNumbers {
 class ShardProgram {
  public:
   virtual ~ShardProgram() = default;
-  [[nodiscard]] virtual std::size_t weights_bytes(Unit) const = 0;    ///< of a slot that holds this unit, all ranks' parts
+  [[nodiscard]] virtual std::size_t weights_bytes(Unit) const = 0;  ///< of a slot that holds this unit, all ranks' parts
   [[nodiscard]] virtual std::size_t gradients_bytes(Unit) const = 0;
   // comm lane
   /// fp8 only: amax of every fp8 weight over all shards (one all-reduce) and the scales from it.
@@ -75,7 +76,7 @@ class ShardProgram {
 
 /// What was written for one rank.
 struct SavedShard {
-  std::string file;  ///< relative to the checkpoint's folder
+  std::string file;                   ///< relative to the checkpoint's folder
   std::uint64_t bytes = 0, hash = 0;  ///< XXH3-64 of the whole file
 };
 

@@ -71,7 +71,8 @@ inline void describe(Schema& schema, Float8Settings& s) {
   schema.key("filter_fqns", &s.filter_fqns, KeyClass::epoch, "linear layers whose name contains one of these stay as they are")
       .alias(alias("filter_fqns"))
       .or_single();
-  schema.key("emulate", &s.emulate, KeyClass::epoch, "no effect: fp8 products are emulated wherever the device has none, so always on a CPU").alias(alias("emulate"));
+  schema.key("emulate", &s.emulate, KeyClass::epoch, "no effect: fp8 products are emulated wherever the device has none, so always on a CPU")
+      .alias(alias("emulate"));
   schema.ignored("force_recompute_fp8_weight_in_bwd", "the backward pass gathers its weights again in any case");
 }
 

@@ -53,7 +53,8 @@ void ActorBase::end_span(const schema::Envelope::Reader& envelope, LetterKind ki
 }
 
 void ActorBase::caught(LetterKind kind, const Where& where) {
-  const std::string who = seat_.self.rank == launcher_rank ? std::string("the ") + name() : std::string(name()) + " of rank " + std::to_string(seat_.self.rank.value());
+  const std::string who =
+      seat_.self.rank == launcher_rank ? std::string("the ") + name() : std::string(name()) + " of rank " + std::to_string(seat_.self.rank.value());
   handler_failed(who + ", handling " + name_of(kind) + " of " + describe(where) + ": " + text_of_current_exception());
 }
 
@@ -67,9 +68,8 @@ void ActorBase::report_fault(const std::string& cause, Rank rank) {
 
 void ActorBase::wake_after(Nanos delay) {
   Runtime* const runtime = &seat_.runtime;
-  seat_.runtime.clock.after(delay, [runtime, self = seat_.self] {
-    troupe::send<schema::Tick>(*runtime, Heading{self, self, {}, {}, Nanos{0}, 0}, [](auto) {});
-  });
+  seat_.runtime.clock.after(delay,
+                            [runtime, self = seat_.self] { troupe::send<schema::Tick>(*runtime, Heading{self, self, {}, {}, Nanos{0}, 0}, [](auto) {}); });
 }
 
 std::string ActorBase::last_letter() const { return counts_.handled == 0 ? "none yet" : std::string(name_of(last_kind_)) + " of " + describe(last_where_); }

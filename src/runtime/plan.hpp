@@ -28,7 +28,7 @@ struct Fact {
 
 struct PlannedOperation {
   Fact fact;
-  ActorKind actor{};                       ///< who posts it
+  ActorKind actor{};  ///< who posts it
   LaneKind lane{};
   std::vector<OperationIndex> after;       ///< of this step: their results are inputs
   std::vector<Fact> after_previous;        ///< of the step before, where its plan has them
@@ -36,7 +36,7 @@ struct PlannedOperation {
   std::vector<OperationIndex> reads;       ///< operations whose slot it reads
   std::vector<OperationIndex> last_reads;  ///< of those: it is the last reader, the slot goes home when it is done
   CommunicatorKind communicator = CommunicatorKind::none;
-  std::uint64_t bytes = 0;                 ///< that the collective moves, all ranks' parts together
+  std::uint64_t bytes = 0;  ///< that the collective moves, all ranks' parts together
   DType dtype = DType::u8;
   Nanos cost{0};                           ///< estimated
   [[nodiscard]] std::string name() const;  ///< "gather L3", "backward L0 m1"

@@ -128,7 +128,8 @@ class RankRun {
   [[nodiscard]] std::string name_in_step(std::size_t i) const { return operation(i).name() + " of step " + std::to_string(operations_[i].step + 1); }
   [[nodiscard]] Stuck describe_blocked(std::size_t i) const {
     if (const auto missing = missing_input(i)) {
-      return {name_in_step(i) + " waits for " + describe_as_input(operation(*missing).fact) + (operations_[*missing].step != operations_[i].step ? " of the step before" : ""),
+      return {name_in_step(i) + " waits for " + describe_as_input(operation(*missing).fact) +
+                  (operations_[*missing].step != operations_[i].step ? " of the step before" : ""),
               std::nullopt};
     }
     return {name_in_step(i) + " waits for a free slot of " + name_of(*operation(i).takes), operation(i).takes};

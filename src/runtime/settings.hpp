@@ -31,9 +31,7 @@ struct RuntimeSettings {
 inline void describe(Schema& schema, RuntimeSettings& s) {
   schema.section("runtime", "The actor runtime.");
   schema.key("threads_per_rank", &s.threads_per_rank, KeyClass::epoch, "threads inside one CPU kernel; results depend on it").at_least(1).at_most(1024);
-  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "no effect yet: operations are announced on completion")
-      .at_least(0)
-      .at_most(64);
+  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "no effect yet: operations are announced on completion").at_least(0).at_most(64);
   schema.key("min_operation_us", &s.min_operation_us, KeyClass::epoch, "no effect yet: operations are whole layers").at_least(0).at_most(10000000);
 }
 
@@ -50,9 +48,14 @@ inline void describe(Schema& schema, CommSettings& s) {
       .at_least(1)
       .at_most(1000000);
   schema.key("train_timeout_seconds", &s.train_timeout_seconds, KeyClass::live, "the oldest pending operation of a later step").at_least(1).at_most(1000000);
-  schema.key("collectives", &s.collectives, KeyClass::epoch, "what carries collectives: shared_memory, transport, or auto: shared memory where all ranks are on one host")
+  schema
+      .key("collectives", &s.collectives, KeyClass::epoch,
+           "what carries collectives: shared_memory, transport, or auto: shared memory where all ranks are on one host")
       .one_of({"auto", "shared_memory", "transport"});
-  schema.key("interface", &s.interface, KeyClass::epoch, "network interface of letters and of the launcher's port, such as eth0; empty: loopback, for one host alone").apart();
+  schema
+      .key("interface", &s.interface, KeyClass::epoch,
+           "network interface of letters and of the launcher's port, such as eth0; empty: loopback, for one host alone")
+      .apart();
   schema.ignored("trace_buf_size", "see [trace] events");
 }
 

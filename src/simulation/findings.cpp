@@ -1,9 +1,9 @@
 #include "src/simulation/findings.hpp"
 
-#include "src/base/fnv.hpp"
-
 #include <algorithm>
 #include <utility>
+
+#include "src/base/fnv.hpp"
 
 namespace troupe {
 namespace {

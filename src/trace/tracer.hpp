@@ -13,7 +13,7 @@ class Tracer : public LaneObserver {
  public:
   struct Span {
     Rank rank;
-    std::string_view track;   ///< static storage: actor or lane name, "transport"
+    std::string_view track;  ///< static storage: actor or lane name, "transport"
     std::string name;
     Where where;
     Nanos issued{0}, started{0}, ended{0};

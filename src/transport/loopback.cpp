@@ -14,8 +14,8 @@ namespace troupe {
 namespace {
 
 struct Message {
-  std::vector<std::byte> frame;             ///< empty: the link's goodbye
-  std::shared_ptr<const Parcel> parcel;     ///< the sender's, for its payload
+  std::vector<std::byte> frame;          ///< empty: the link's goodbye
+  std::shared_ptr<const Parcel> parcel;  ///< the sender's, for its payload
   Completion completion;
   std::uint64_t bytes = 0;
 };
@@ -34,9 +34,9 @@ struct Link {
   bool open = true;
   std::string refusal;
   std::uint64_t number = 0;
-  Nanos due{0};                      ///< of the newest message
+  Nanos due{0};  ///< of the newest message
   std::deque<MessagePtr> on_the_way;
-  std::vector<MessagePtr> held;      ///< reordered: follow the next message
+  std::vector<MessagePtr> held;  ///< reordered: follow the next message
 };
 
 /// Takes a payload in: what was opened, and from whom.
@@ -51,8 +51,8 @@ struct Process {
   const TransportOptions options;
   const TransportHandlers handlers;
   FrameCounts refused;
-  std::recursive_mutex calling;  ///< held while handlers run; who takes it away waits for them
-  bool alive = true;             ///< under `calling` and the network's mutex
+  std::recursive_mutex calling;                 ///< held while handlers run; who takes it away waits for them
+  bool alive = true;                            ///< under `calling` and the network's mutex
   std::map<Rank, std::shared_ptr<Link>> links;  ///< under the network's mutex, as all below
   std::map<Rank, std::vector<MessagePtr>> early;
   std::deque<Arrival> parked;
@@ -133,9 +133,12 @@ void LoopbackNetwork::Wires::take_in(const std::shared_ptr<Process>& from, const
   std::shared_ptr<Link> back;
   {
     const std::lock_guard lock(mutex);
-    if (!to->alive) back = nullptr;
-    else if (const auto found = to->links.find(sender); found != to->links.end()) back = found->second;
-    else return to->early[sender].push_back(message);
+    if (!to->alive)
+      back = nullptr;
+    else if (const auto found = to->links.find(sender); found != to->links.end())
+      back = found->second;
+    else
+      return to->early[sender].push_back(message);
     if (back && !back->open) back = nullptr;
     if (back && message->frame.empty()) {
       back->open = false;
@@ -281,7 +284,8 @@ class LoopbackTransport final : public Transport {
       const std::lock_guard lock(wires_->mutex);
       problem = try_send(peer, parcel, completion);
     }
-    if (!problem.empty() && completion) completion(Error{"cannot send " + std::string(name_of(parcel->envelope().getBody().which())) + " to " + name(peer) + ": " + problem});
+    if (!problem.empty() && completion)
+      completion(Error{"cannot send " + std::string(name_of(parcel->envelope().getBody().which())) + " to " + name(peer) + ": " + problem});
   }
 
   void close(Rank peer, CloseMode mode, Nanos /*limit*/, Completion completion) override {

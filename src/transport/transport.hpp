@@ -40,8 +40,8 @@ struct TransportHandlers {
 struct TransportCounters {
   std::uint64_t letters_sent = 0, letters_received = 0;
   std::uint64_t payload_bytes_sent = 0, payload_bytes_received = 0;
-  std::uint64_t in_flight_bytes = 0, in_flight_peak = 0;  ///< accepted by send(), not yet completed
-  std::uint64_t parked = 0;                               ///< payloads that wait for a slot now
+  std::uint64_t in_flight_bytes = 0, in_flight_peak = 0;     ///< accepted by send(), not yet completed
+  std::uint64_t parked = 0;                                  ///< payloads that wait for a slot now
   std::array<std::uint64_t, frame_problem_count> refused{};  ///< frames dropped, by reason (messages/frame.hpp)
 };
 
@@ -75,13 +75,13 @@ class Transport {
 
 /// What every transport needs to know. References outlive the transport.
 struct TransportOptions {
-  Session session;                 ///< job and key, the same in all processes of the job
-  Party self;                      ///< this process's first rank and its incarnation
-  std::string transports = "posix,cma,tcp";  ///< UCX_TLS
-  std::string devices = "lo";      ///< UCX_NET_DEVICES: loopback unless the config names an interface
-  Nanos keepalive = std::chrono::milliseconds(200);   ///< how often UCX looks whether peers live
+  Session session;                                         ///< job and key, the same in all processes of the job
+  Party self;                                              ///< this process's first rank and its incarnation
+  std::string transports = "posix,cma,tcp";                ///< UCX_TLS
+  std::string devices = "lo";                              ///< UCX_NET_DEVICES: loopback unless the config names an interface
+  Nanos keepalive = std::chrono::milliseconds(200);        ///< how often UCX looks whether peers live
   std::uint64_t in_flight_limit = std::uint64_t{1} << 30;  ///< bytes accepted by send() and not completed; more is refused
-  Tracer* tracer = nullptr;        ///< null: off
+  Tracer* tracer = nullptr;                                ///< null: off
 };
 
 /// UCX 1.22: one worker, one thread that sleeps until something happens. Throws std::runtime_error, with what UCX said, if it cannot start.

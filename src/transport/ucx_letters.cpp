@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t check_beside = std::size_t{256} << 10;  ///< longer payloads are hashed by the other thread
-constexpr std::size_t early_limit = 1024;  ///< frames of peers that are not connected yet
+constexpr std::size_t early_limit = 1024;                     ///< frames of peers that are not connected yet
 
 }  // namespace
 
@@ -89,7 +89,8 @@ void UcxTransport::abandon(UcxLink& link) {
   }
 }
 
-ucs_status_t UcxTransport::frame_arrived(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes, const ucp_am_recv_param_t* parameters) {
+ucs_status_t UcxTransport::frame_arrived(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
+                                         const ucp_am_recv_param_t* parameters) {
   auto& transport = *static_cast<UcxTransport*>(self);
   const std::span frame(static_cast<const std::byte*>(header), header_bytes);
   const bool keepable = (parameters->recv_attr & (UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FLAG_DATA)) != 0;
@@ -265,8 +266,14 @@ void UcxTransport::drop_parked(const UcxLink& link) {
 void UcxTransport::trace(const char* what, const Parcel& parcel, Nanos started, std::string_view outcome) const {
   if (options_.tracer == nullptr) return;
   const auto envelope = parcel.envelope();
-  options_.tracer->span({.rank = options_.self.rank, .track = "transport", .name = what + std::string(name_of(envelope.getBody().which())), .where = where_of(envelope),
-                         .issued = started, .started = started, .ended = clock_.now(), .outcome = outcome});
+  options_.tracer->span({.rank = options_.self.rank,
+                         .track = "transport",
+                         .name = what + std::string(name_of(envelope.getBody().which())),
+                         .where = where_of(envelope),
+                         .issued = started,
+                         .started = started,
+                         .ended = clock_.now(),
+                         .outcome = outcome});
 }
 
 }  // namespace troupe

@@ -30,9 +30,9 @@ struct UcxLink {
     gone,      ///< closed or lost: frames from this incarnation are dropped
   };
   const Party peer;
-  FrameSealer sealer;          ///< under the transport's mutex
-  bool accepts_sends = true;   ///< under the transport's mutex
-  std::string refusal;         ///< under the transport's mutex: why it accepts none
+  FrameSealer sealer;         ///< under the transport's mutex
+  bool accepts_sends = true;  ///< under the transport's mutex
+  std::string refusal;        ///< under the transport's mutex: why it accepts none
   FrameOpener opener;
   State state = State::open;
   ucp_ep_h endpoint = nullptr;

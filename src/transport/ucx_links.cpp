@@ -129,7 +129,8 @@ void UcxTransport::attend(const Link& link, Nanos now) {
   if (link->state == State::open || now < link->deadline) return;
   const bool clean = link->peer_parted;
   end_link(link, clean ? "it has closed its link" : "its link was closed here");
-  finish_close(link, clean ? Result<void>{} : Result<void>{Error{name(*link) + " did not take everything in before the close's time was over; the link was cut"}});
+  finish_close(link,
+               clean ? Result<void>{} : Result<void>{Error{name(*link) + " did not take everything in before the close's time was over; the link was cut"}});
 }
 
 /// A frame without a letter. Through the queue, so that it is sent after what was sealed before it.

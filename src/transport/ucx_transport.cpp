@@ -49,7 +49,8 @@ Result<void> UcxTransport::connect(Rank peer, Incarnation incarnation, const std
   const std::lock_guard lock(mutex_);
   if (stopping_) return Error{"cannot connect to " + who + ": the transport is shutting down"};
   if (const auto known = links_.find(peer); known != links_.end() && known->second->accepts_sends) {
-    return Error{"cannot connect to " + who + ": a link to incarnation " + std::to_string(known->second->peer.incarnation.value()) + " is open; close it first"};
+    return Error{"cannot connect to " + who + ": a link to incarnation " + std::to_string(known->second->peer.incarnation.value()) +
+                 " is open; close it first"};
   }
   auto link = std::make_shared<UcxLink>(options_.session, options_.self, Party{peer, incarnation}, refused_);
   links_[peer] = link;
@@ -61,7 +62,8 @@ void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Complet
   const std::uint64_t payload = parcel->lease() ? parcel->lease().bytes().size() : 0;
   const std::uint64_t hash = payload == 0 ? 0 : payload_hash(parcel->lease().bytes());
   const auto refuse = [&](const std::string& why) {
-    if (completion) completion(Error{"cannot send " + std::string(name_of(parcel->envelope().getBody().which())) + " to rank " + std::to_string(peer.value()) + ": " + why});
+    if (completion)
+      completion(Error{"cannot send " + std::string(name_of(parcel->envelope().getBody().which())) + " to rank " + std::to_string(peer.value()) + ": " + why});
   };
   std::unique_lock lock(mutex_);
   const auto found = links_.find(peer);
@@ -74,7 +76,8 @@ void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Complet
   const std::uint64_t bytes = payload + parcel->bytes().size();
   if (in_flight_ + bytes > options_.in_flight_limit) {
     lock.unlock();
-    return refuse(std::to_string(in_flight_) + " bytes are in flight, the limit is " + std::to_string(options_.in_flight_limit) + ": the receiver does not keep up");
+    return refuse(std::to_string(in_flight_) + " bytes are in flight, the limit is " + std::to_string(options_.in_flight_limit) +
+                  ": the receiver does not keep up");
   }
   auto frame = link->sealer.seal(*parcel, hash);
   if (!frame) {

@@ -62,7 +62,8 @@ class UcxTransport final : public Transport {
   // --- ucx_letters.cpp: frames ---
   void put(UcxOutgoing* outgoing);
   void sent(UcxOutgoing* outgoing, ucs_status_t status);
-  static ucs_status_t frame_arrived(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes, const ucp_am_recv_param_t* parameters);
+  static ucs_status_t frame_arrived(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
+                                    const ucp_am_recv_param_t* parameters);
   bool admit(const Link& link, std::span<const std::byte> frame, void* descriptor, std::size_t bytes);
   void admit_early(const Link& link);
   void goodbye(const Link& link, FrameType type);
@@ -84,7 +85,8 @@ class UcxTransport final : public Transport {
   const Clock& clock_;
   const TransportHandlers handlers_;
   FrameCounts refused_;
-  std::atomic<std::uint64_t> letters_sent_{0}, letters_received_{0}, payload_sent_{0}, payload_received_{0}, in_flight_{0}, in_flight_peak_{0}, parked_count_{0};
+  std::atomic<std::uint64_t> letters_sent_{0}, letters_received_{0}, payload_sent_{0}, payload_received_{0}, in_flight_{0}, in_flight_peak_{0},
+      parked_count_{0};
 
   std::mutex mutex_;
   std::map<Rank, Link> links_;  ///< the newest of each rank
@@ -92,12 +94,12 @@ class UcxTransport final : public Transport {
   bool stopping_ = false;
   bool stopped_ = false;  ///< the thread has ended: nobody runs jobs any more
 
-  std::map<Rank, Link> known_;                          ///< as links_, as far as the thread has got
-  std::vector<Link> attended_;                          ///< links whose endpoint is not closed yet, or with requests pending
-  std::unordered_set<UcxOutgoing*> outgoing_;           ///< handed to UCX
-  std::size_t payloads_out_ = 0;                        ///< of them with a payload
-  std::unordered_set<UcxIncoming*> incoming_;           ///< handed to UCX
-  std::deque<std::unique_ptr<UcxIncoming>> parked_;     ///< in order of arrival
+  std::map<Rank, Link> known_;                       ///< as links_, as far as the thread has got
+  std::vector<Link> attended_;                       ///< links whose endpoint is not closed yet, or with requests pending
+  std::unordered_set<UcxOutgoing*> outgoing_;        ///< handed to UCX
+  std::size_t payloads_out_ = 0;                     ///< of them with a payload
+  std::unordered_set<UcxIncoming*> incoming_;        ///< handed to UCX
+  std::deque<std::unique_ptr<UcxIncoming>> parked_;  ///< in order of arrival
   std::vector<UcxEarly> early_;
   std::unique_ptr<UcxWorker> worker_;  ///< goes before what its callbacks touch
   std::thread thread_;

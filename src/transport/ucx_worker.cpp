@@ -25,7 +25,9 @@ class Config {
   ~Config() { ucp_config_release(config_); }
   Config(const Config&) = delete;
   Config& operator=(const Config&) = delete;
-  void set(const char* key, const std::string& value) { require(ucp_config_modify(config_, key, value.c_str()), "UCX option " + std::string(key) + " = " + value); }
+  void set(const char* key, const std::string& value) {
+    require(ucp_config_modify(config_, key, value.c_str()), "UCX option " + std::string(key) + " = " + value);
+  }
   [[nodiscard]] ucp_config_t* get() const noexcept { return config_; }
 
  private:
@@ -71,8 +73,8 @@ void UcxWorker::start(const TransportOptions& options, OnMessage on_message, voi
   address_.assign(reinterpret_cast<const char*>(attributes.address), attributes.address_length);
   ucp_worker_release_address(worker_, attributes.address);
   if (attributes.max_am_header < max_frame_bytes) {
-    throw std::runtime_error("the transport cannot start: UCX carries headers of " + std::to_string(attributes.max_am_header) + " bytes over " + options.transports +
-                             ", letters need " + std::to_string(max_frame_bytes));
+    throw std::runtime_error("the transport cannot start: UCX carries headers of " + std::to_string(attributes.max_am_header) + " bytes over " +
+                             options.transports + ", letters need " + std::to_string(max_frame_bytes));
   }
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;

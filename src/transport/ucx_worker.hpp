@@ -13,7 +13,8 @@ namespace troupe {
 class UcxWorker {
  public:
   /// Called inside progress() for each active message: keep the data's descriptor (UCS_INPROGRESS) or not (UCS_OK).
-  using OnMessage = ucs_status_t (*)(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes, const ucp_am_recv_param_t* parameters);
+  using OnMessage = ucs_status_t (*)(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
+                                     const ucp_am_recv_param_t* parameters);
 
   /// Throws std::runtime_error with what UCX said.
   UcxWorker(const TransportOptions& options, OnMessage on_message, void* self);

@@ -3,9 +3,9 @@
 #include <caf/send.hpp>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <stdexcept>
-#include <optional>
 #include <string>
 
 #include "src/runtime/send.hpp"
@@ -132,7 +132,9 @@ TEST(Cluster, AShardThatOneRankCannotWriteHasTheWholeCheckpointGivenUpAndTheNext
   VirtualCluster cluster(knobs);
   cluster.alter_lane = [](std::uint32_t rank, LaneKind lane, LaneModel& model) {
     if (rank != 1 || lane != LaneKind::storage) return;
-    model.fault = [](const LaneOperation& operation) { return operation.where.step == Step{2} ? LaneFault{LaneFault::Kind::fail, {}, "disk is full"} : LaneFault{}; };
+    model.fault = [](const LaneOperation& operation) {
+      return operation.where.step == Step{2} ? LaneFault{LaneFault::Kind::fail, {}, "disk is full"} : LaneFault{};
+    };
   };
   const auto result = cluster.run();
   ASSERT_TRUE(result.end && result.end->ok) << result.flow.end.report;
@@ -212,14 +214,16 @@ TEST(Cluster, ASlotThatDoesNotComeHomeIsNamedWithItsRankAtTheDrainsDeadline) {
   std::optional<Runtime> runtime;
   cluster.alter_parts = [&](std::uint32_t rank, RankParts& parts) {
     if (rank != 1) return;
-    office = std::make_unique<BrokenPostOffice>(cluster.world().post_office(), schema::Envelope::Body::SLOT_HOME, BrokenPostOffice::Fault::loses, EdgeKind::batches);
+    office =
+        std::make_unique<BrokenPostOffice>(cluster.world().post_office(), schema::Envelope::Body::SLOT_HOME, BrokenPostOffice::Fault::loses, EdgeKind::batches);
     runtime.emplace(Runtime{cluster.runtime().clock, cluster.runtime().log, *office});
     parts.runtime = &*runtime;
   };
   const auto result = cluster.run();
   ASSERT_TRUE(result.end) << result.flow.end.report;
   EXPECT_FALSE(result.end->ok);
-  EXPECT_NE(result.end->cause.find("1 of 2 ranks have stopped; rank 1 at step 2: data_loader waits for its slots to come home (batches: 2 of 4 slots out"), std::string::npos)
+  EXPECT_NE(result.end->cause.find("1 of 2 ranks have stopped; rank 1 at step 2: data_loader waits for its slots to come home (batches: 2 of 4 slots out"),
+            std::string::npos)
       << result.end->cause;
 }
 

@@ -8,7 +8,7 @@ namespace {
 struct AttentionShape {
   std::int64_t batch, sequence, heads, kv_heads, width;
 };
-const std::vector<AttentionShape> shapes = {{1, 1, 1, 1, 8},  {2, 5, 4, 2, 8},  {1, 33, 8, 2, 16}, {1, 17, 3, 1, 20},
+const std::vector<AttentionShape> shapes = {{1, 1, 1, 1, 8},   {2, 5, 4, 2, 8},   {1, 33, 8, 2, 16}, {1, 17, 3, 1, 20},
                                             {1, 70, 2, 2, 64}, {1, 40, 4, 1, 96}, {2, 9, 2, 1, 128}, {1, 300, 2, 1, 32}};
 
 class Attention : public KernelTest {

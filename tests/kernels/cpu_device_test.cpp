@@ -1,3 +1,5 @@
+#include <dlfcn.h>
+
 #include <future>
 #include <thread>
 
@@ -60,6 +62,23 @@ TEST_F(CpuDevice, KernelsRunOnLanes) {
   lane->post(std::move(operation));
   EXPECT_TRUE(finished.get_future().get());
   EXPECT_EQ(x.sum().item<float>(), 8.0F);
+}
+
+TEST_F(CpuDevice, AProductOnALaneTakesTheThreadsThatTheDeviceWasGiven) {
+  // OpenMP keeps a thread count for each calling thread, all cores at first; torch's own products go by it.
+  const auto threads = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  ASSERT_NE(threads, nullptr);
+  ASSERT_NE(set, nullptr);
+  const at::Tensor x = random({64, 64}, at::kFloat), w = random({64, 64}, at::kFloat), y = at::empty({64, 64});
+  int used = 0;
+  std::thread([&] {
+    set(7);
+    Stream stream;
+    kernels_.linear(stream, view(x), view(w), view(y));
+    used = threads();
+  }).join();
+  EXPECT_EQ(used, 1);
 }
 
 TEST_F(CpuDevice, TwoIntraOperationThreadsRepeatBitForBit) {

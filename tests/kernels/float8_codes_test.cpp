@@ -57,9 +57,9 @@ class Float8Codes : public KernelTest {
 };
 
 TEST_F(Float8Codes, OutOfRangeValuesSaturateAndTiesGoToEven) {
-  const std::vector<std::pair<float, float>> table = {{448.0F, 448.0F}, {464.0F, 448.0F}, {465.0F, 448.0F},  {1e9F, 448.0F},  {17.0F, 16.0F},
-                                                      {19.0F, 20.0F},   {0x1p-10F, 0.0F}, {0x1.000002p-10F, 0x1p-9F}, {0x1.8p-9F, 0x1p-8F}, {0x1p-6F, 0x1p-6F},
-                                                      {INFINITY, 448.0F}, {-INFINITY, -448.0F}, {-1e9F, -448.0F}};
+  const std::vector<std::pair<float, float>> table = {
+      {448.0F, 448.0F},           {464.0F, 448.0F},     {465.0F, 448.0F},   {1e9F, 448.0F},     {17.0F, 16.0F},       {19.0F, 20.0F},  {0x1p-10F, 0.0F},
+      {0x1.000002p-10F, 0x1p-9F}, {0x1.8p-9F, 0x1p-8F}, {0x1p-6F, 0x1p-6F}, {INFINITY, 448.0F}, {-INFINITY, -448.0F}, {-1e9F, -448.0F}};
   for (const auto& [value, rounded] : table) EXPECT_EQ(round_trip(value, e4m3), rounded) << value;
   EXPECT_EQ(round_trip(1e9F, e5m2), 57344.0F);
   EXPECT_EQ(round_trip(-INFINITY, e5m2), -57344.0F);
@@ -138,7 +138,8 @@ TEST_F(Float8Codes, ZerosAndNothingGiveZerosUnderAFiniteScale) {
 
 void check_extremes(const std::function<float(const at::Tensor&)>& amax_of, const std::function<float(float)>& scale_of,
                     const std::function<at::Tensor(const at::Tensor&, float)>& quantized) {
-  const std::vector<at::Tensor> tensors = {at::full({40}, 1e-42F), at::full({40}, 1e-38F), at::full({40}, 1e-12F), at::full({40}, 3e38F), at::tensor({1e-42F, 1.0F})};
+  const std::vector<at::Tensor> tensors = {at::full({40}, 1e-42F), at::full({40}, 1e-38F), at::full({40}, 1e-12F), at::full({40}, 3e38F),
+                                           at::tensor({1e-42F, 1.0F})};
   for (const at::Tensor& x : tensors) {
     const float scale = scale_of(amax_of(x));
     ASSERT_TRUE(std::isfinite(scale));

@@ -30,7 +30,8 @@ double tolerance_of(at::ScalarType type) { return type == at::kFloat ? 2e-6 : 2.
 
 TEST_F(LinearFloat8, ProductsAreExactSumsOfTheQuantisedValues) {
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
-    for (const auto& [tokens, in, out] : std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{{16, 32, 48}, {1, 16, 16}, {70, 256, 96}, {3, 19, 7}}) {
+    for (const auto& [tokens, in, out] :
+         std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{{16, 32, 48}, {1, 16, 16}, {70, 256, 96}, {3, 19, 7}}) {
       const Scaled x = scaled({tokens, in}, at::kFloat8_e4m3fn), w = scaled({out, in}, at::kFloat8_e4m3fn), dy = scaled({tokens, out}, at::kFloat8_e5m2);
       const at::Tensor y = at::full({tokens, out}, 99.0, type), dx = at::full({tokens, in}, 99.0, type), dw = at::full({out, in}, 99.0);
       kernels_.linear_fp8(stream_, x.view(), w.view(), view(y));
@@ -56,7 +57,8 @@ TEST_F(LinearFloat8, AccumulatingAddsToWhatIsThere) {
 }
 
 TEST_F(LinearFloat8, ZeroGradientsGiveExactZeros) {
-  const Scaled x = scaled({16, 32}, at::kFloat8_e4m3fn), zero = scaled(at::zeros({16, 48}), at::kFloat8_e5m2), w = scaled(at::zeros({48, 32}), at::kFloat8_e4m3fn);
+  const Scaled x = scaled({16, 32}, at::kFloat8_e4m3fn), zero = scaled(at::zeros({16, 48}), at::kFloat8_e5m2),
+               w = scaled(at::zeros({48, 32}), at::kFloat8_e4m3fn);
   const at::Tensor y = at::empty({16, 48}), dx = at::empty({16, 32}), dw = at::empty({48, 32});
   kernels_.linear_fp8(stream_, x.view(), w.view(), view(y));
   kernels_.linear_fp8_backward_input(stream_, zero.view(), w.view(), view(dx), false);

@@ -22,9 +22,7 @@ class Optimizer : public KernelTest {
   void step(State& state, const at::Tensor& gradient, const AdamWStep& with, const Verdict& verdict) {
     kernels_.adamw(stream_, view(state.parameter), view(gradient), view(state.first), view(state.second), &state.count, with, &verdict);
   }
-  static State start(std::int64_t size, at::ScalarType type) {
-    return {random({size}, type), at::zeros({size}, type), at::zeros({size}, type)};
-  }
+  static State start(std::int64_t size, at::ScalarType type) { return {random({size}, type), at::zeros({size}, type), at::zeros({size}, type)}; }
 };
 
 /// torch's own fused AdamW or Adam, in fp64.

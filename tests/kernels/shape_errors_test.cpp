@@ -26,7 +26,8 @@ TEST_F(ShapeErrors, NameTheOperationTheRuleAndWhatWasFound) {
 
 TEST_F(ShapeErrors, EveryOperationRefusesAWrongShape) {
   const TensorView a = view(at::zeros({4, 8})), b = view(at::zeros({4, 7})), v = view(at::zeros({3})), four = view(at::zeros({1, 4, 3, 8}));
-  const TensorView lse = view(at::zeros({1, 3, 4})), two = view(at::zeros({1, 4, 2, 8})), codes = view(at::zeros({4, 8}, at::TensorOptions(at::kFloat8_e4m3fn)));
+  const TensorView lse = view(at::zeros({1, 3, 4})), two = view(at::zeros({1, 4, 2, 8})),
+                   codes = view(at::zeros({4, 8}, at::TensorOptions(at::kFloat8_e4m3fn)));
   const TensorView tokens = view(at::zeros({9}, at::kInt));
   const float scale = 1;
   std::int64_t count = 0;

@@ -51,8 +51,7 @@ class ActorFixture : public testing::Test {
   }
   template <class T>
   void deliver(ActorKind to, Step step, OperationIndex operation = {}, Lease lease = {}) {
-    deliver<T>(
-        to, step, operation, [](auto) {}, std::move(lease));
+    deliver<T>(to, step, operation, [](auto) {}, std::move(lease));
   }
   /// A slot that the test owns; `home` counts the returns.
   [[nodiscard]] Lease lease_of_the_test();

@@ -56,8 +56,10 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
     end_if_last(record.step);
   }
   void checkpoint(Step step, const std::string& problem) override {
-    if (problem.empty()) result_.sealed.push_back(step);
-    else result_.not_sealed[step] = problem;
+    if (problem.empty())
+      result_.sealed.push_back(step);
+    else
+      result_.not_sealed[step] = problem;
     end_if_last(step);
   }
   void stop_requested(const std::string&, Step) override {}

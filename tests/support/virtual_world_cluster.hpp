@@ -38,8 +38,8 @@ class VirtualCluster {
     std::vector<Step> sealed;
     std::vector<std::pair<Step, EpochId>> given_up;  ///< whose folders the Coordinator had removed
     std::map<Step, std::string> not_sealed;          ///< and why
-    std::vector<std::string> stuck;  ///< ranks that missed the abort's deadline
-    std::uint32_t ended = 0;         ///< ranks that said so
+    std::vector<std::string> stuck;                  ///< ranks that missed the abort's deadline
+    std::uint32_t ended = 0;                         ///< ranks that said so
   };
   Result run();
 

@@ -28,7 +28,9 @@ class BatchReceiver {
       most_unread = std::max(most_unread, arrived_.size());
       changed_.notify_all();
     };
-    handlers.slot_for = [this](schema::Envelope::Reader envelope, std::uint64_t bytes) { return envelope.getBody().isBatchReady() ? slots_.take(bytes) : Lease{}; };
+    handlers.slot_for = [this](schema::Envelope::Reader envelope, std::uint64_t bytes) {
+      return envelope.getBody().isBatchReady() ? slots_.take(bytes) : Lease{};
+    };
     handlers.peer_lost = [](Rank, const std::string&) {};
     TransportOptions options;
     options.session = test_session();
@@ -57,10 +59,13 @@ class BatchReceiver {
   void freed(SlotIndex slot) {
     transport->slot_available();
     const Heading heading{.to = {loader, ActorKind::data_loader}, .from = {trainer, ActorKind::compute}, .where = {}, .operation = {}};
-    transport->send(loader, write<schema::SlotHome>(heading, [&](auto body) {
-                      body.setEdge(static_cast<std::uint16_t>(EdgeKind::batches));
-                      body.setSlot(slot.value());
-                    }), {});
+    transport->send(loader,
+                    write<schema::SlotHome>(heading,
+                                            [&](auto body) {
+                                              body.setEdge(static_cast<std::uint16_t>(EdgeKind::batches));
+                                              body.setSlot(slot.value());
+                                            }),
+                    {});
   }
 
   std::unique_ptr<Clock> clock_;
@@ -71,7 +76,8 @@ class BatchReceiver {
 };
 
 class LoaderHost : public testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Over, LoaderHost, testing::Values("posix,cma,tcp", "tcp"), [](const auto& test) { return std::string(test.param) == "tcp" ? "Tcp" : "SharedMemory"; });
+INSTANTIATE_TEST_SUITE_P(Over, LoaderHost, testing::Values("posix,cma,tcp", "tcp"),
+                         [](const auto& test) { return std::string(test.param) == "tcp" ? "Tcp" : "SharedMemory"; });
 
 TEST_P(LoaderHost, SendsNoMoreBatchesThanComputeHasSlotsForAndAllArriveIntact) {
   PeerProcess process("loader", {GetParam(), "100", std::to_string(slot_count), std::to_string(batch_bytes)});

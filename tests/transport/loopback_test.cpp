@@ -1,9 +1,10 @@
+#include "src/transport/loopback.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "src/transport/loopback.hpp"
 #include "src/transport/payload_slots.hpp"
 #include "src/transport/remote_links.hpp"
 #include "tests/transport/node.hpp"
@@ -68,7 +69,8 @@ class Loopback : public testing::Test {
  protected:
   /// The fate of the frame with this number; all others arrive.
   void start(std::uint64_t number = 0, const FrameFate& fate = {}) {
-    network = std::make_unique<LoopbackNetwork>(clock, std::chrono::milliseconds(1), [=](Rank, Rank, std::uint64_t n, schema::Envelope::Reader) { return n == number ? fate : FrameFate{}; });
+    network = std::make_unique<LoopbackNetwork>(clock, std::chrono::milliseconds(1),
+                                                [=](Rank, Rank, std::uint64_t n, schema::Envelope::Reader) { return n == number ? fate : FrameFate{}; });
     left = std::make_unique<End>(*network, a);
     right = std::make_unique<End>(*network, b);
     ASSERT_TRUE(left->transport->connect(b, Incarnation{0}, right->transport->address()).ok());

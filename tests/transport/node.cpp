@@ -23,7 +23,13 @@ Node::Node(Rank rank, const std::string& transports, std::size_t slots, std::siz
 }
 
 Node::~Node() {
-  { std::vector<std::shared_ptr<const Parcel>> gone; { const std::lock_guard lock(mutex_); gone.swap(letters); } }
+  {
+    std::vector<std::shared_ptr<const Parcel>> gone;
+    {
+      const std::lock_guard lock(mutex_);
+      gone.swap(letters);
+    }
+  }
   transport_.reset();
 }
 
@@ -73,7 +79,8 @@ bool Node::wait(const std::function<bool(const Node&)>& condition, Nanos limit) 
 }
 
 std::shared_ptr<const Parcel> batch(Rank from, Rank to, std::uint64_t step, std::size_t payload) {
-  const Heading heading{.to = {to, ActorKind::compute}, .from = {from, ActorKind::data_loader}, .where = {EpochId{1}, Step{step}, Micro{0}, Unit{0}}, .operation = {}};
+  const Heading heading{
+      .to = {to, ActorKind::compute}, .from = {from, ActorKind::data_loader}, .where = {EpochId{1}, Step{step}, Micro{0}, Unit{0}}, .operation = {}};
   Lease lease;
   if (payload != 0) {
     auto memory = std::make_shared<std::vector<std::byte>>(payload);

@@ -26,7 +26,8 @@ class Node {
   using OnLetter = std::function<void(Node&, std::shared_ptr<const Parcel>)>;
 
   /// `slots` of `slot_bytes` each; `on_letter` (transport's thread) instead of keeping the letters.
-  Node(Rank rank, const std::string& transports, std::size_t slots = 0, std::size_t slot_bytes = 0, OnLetter on_letter = {}, std::uint64_t in_flight_limit = 1 << 30);
+  Node(Rank rank, const std::string& transports, std::size_t slots = 0, std::size_t slot_bytes = 0, OnLetter on_letter = {},
+       std::uint64_t in_flight_limit = 1 << 30);
   ~Node();
   [[nodiscard]] Transport& transport() { return *transport_; }
   [[nodiscard]] Rank rank() const { return rank_; }

@@ -34,7 +34,8 @@ class TwoProcesses : public testing::TestWithParam<const char*> {
   [[nodiscard]] std::string tls() const { return GetParam(); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, TwoProcesses, testing::Values("posix,cma,tcp", "tcp"), [](const auto& test) { return std::string(test.param) == "tcp" ? "Tcp" : "SharedMemory"; });
+INSTANTIATE_TEST_SUITE_P(Over, TwoProcesses, testing::Values("posix,cma,tcp", "tcp"),
+                         [](const auto& test) { return std::string(test.param) == "tcp" ? "Tcp" : "SharedMemory"; });
 
 TEST_P(TwoProcesses, SmallLettersArriveInTheOrderSent) {
   PeerProcess process("source", {tls(), "2000", "0", "0"});
@@ -80,7 +81,11 @@ TEST_P(TwoProcesses, APayloadWaitsAtItsSenderForASlotAndHoldsNothingElseUp) {
   for (std::size_t next = 2; next <= 3; ++next) {
     EXPECT_TRUE(is_batch_payload(node.letters.back()->lease().bytes(), next - 1));
     std::vector<std::shared_ptr<const Parcel>> read;
-    ASSERT_TRUE(node.wait([&](const Node& n) { read = n.letters; node.letters.clear(); return true; }));
+    ASSERT_TRUE(node.wait([&](const Node& n) {
+      read = n.letters;
+      node.letters.clear();
+      return true;
+    }));
     read.clear();
     ASSERT_TRUE(node.wait([](const Node& n) { return n.letters.size() == 1; }));
   }
@@ -115,7 +120,10 @@ TEST_P(TwoProcesses, APayloadThatWaitedForASlotWhichIsTooShortIsDroppedToo) {
   const auto two_wait = [&](const Node&) { return node.transport().counters().parked == 2; };
   while (!node.wait(two_wait, std::chrono::milliseconds(5))) {}
   std::vector<std::shared_ptr<const Parcel>> read;
-  ASSERT_TRUE(node.wait([&](const Node&) { read.swap(node.letters); return true; }));
+  ASSERT_TRUE(node.wait([&](const Node&) {
+    read.swap(node.letters);
+    return true;
+  }));
   read.clear();
   ASSERT_TRUE(node.wait([](const Node& n) { return n.left.size() == 1; })) << "the sender's close waits for what was dropped";
   EXPECT_EQ(node.transport().counters().refused[static_cast<std::size_t>(FrameProblem::payload)], 2U);
@@ -244,7 +252,8 @@ TEST_P(TwoProcesses, ALetterTooLongForAFrameIsRefusedByName) {
   Node node(tester, tls());
   meet(node, process);
   const std::string text(9000, 'x');
-  node.send(peer, write<schema::FaultReport>({.to = {peer, ActorKind::supervisor}, .from = {tester, ActorKind::compute}, .where = {}, .operation = {}}, [&](auto body) { body.setCause(text.c_str()); }));
+  node.send(peer, write<schema::FaultReport>({.to = {peer, ActorKind::supervisor}, .from = {tester, ActorKind::compute}, .where = {}, .operation = {}},
+                                             [&](auto body) { body.setCause(text.c_str()); }));
   ASSERT_TRUE(node.wait([](const Node& n) { return n.failed == 1; }));
   EXPECT_NE(node.errors.front().find("FaultReport"), std::string::npos) << node.errors.front();
   EXPECT_NE(node.errors.front().find("the limit between processes is 8000"), std::string::npos) << node.errors.front();

@@ -40,7 +40,7 @@ struct SampleRequest {
   std::uint32_t tokens = 200;
   std::uint64_t seed = 0;
   double temperature = 0.8;
-  bool untrained = false;            ///< from the initial weights
+  bool untrained = false;  ///< from the initial weights
 };
 /// Replaces this process by troupe-worker in sample mode; returns only if that fails.
 [[nodiscard]] int sample(const SampleRequest& request);

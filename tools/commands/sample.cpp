@@ -14,8 +14,17 @@ int sample(const SampleRequest& request) {
     std::fprintf(stderr, "%s\n", config.error().message.c_str());
     return exit_usage;
   }
-  std::vector<std::string> arguments{worker_program().string(), "--sample", request.config.string(), "--prompt", request.prompt, "--tokens", std::to_string(request.tokens),
-                                     "--seed", std::to_string(request.seed), "--temperature", std::to_string(request.temperature)};
+  std::vector<std::string> arguments{worker_program().string(),
+                                     "--sample",
+                                     request.config.string(),
+                                     "--prompt",
+                                     request.prompt,
+                                     "--tokens",
+                                     std::to_string(request.tokens),
+                                     "--seed",
+                                     std::to_string(request.seed),
+                                     "--temperature",
+                                     std::to_string(request.temperature)};
   if (!request.checkpoint.empty()) arguments.insert(arguments.end(), {"--checkpoint", request.checkpoint.string()});
   if (request.untrained) arguments.emplace_back("--untrained");
   arguments.insert(arguments.end(), request.overrides.begin(), request.overrides.end());

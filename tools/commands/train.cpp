@@ -72,8 +72,13 @@ class Launch {
     const std::uint32_t each = request_.ranks_in_process.value_or(1);
     const auto start = [&](WorkerCommand command, std::uint32_t number) {
       command.executable = worker_program();
-      command.environment = {{"TROUPE_COORDINATOR", address}, {"TROUPE_RANK", std::to_string(number)}, {"TROUPE_WORLD_SIZE", std::to_string(world_size)}, {"TROUPE_SECRET", secret.hex()},
-                             {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}, {"LOCAL_RANK", std::to_string(number)}, {"TROUPE_NET_DEVICES", network_devices_},
+      command.environment = {{"TROUPE_COORDINATOR", address},
+                             {"TROUPE_RANK", std::to_string(number)},
+                             {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
+                             {"TROUPE_SECRET", secret.hex()},
+                             {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())},
+                             {"LOCAL_RANK", std::to_string(number)},
+                             {"TROUPE_NET_DEVICES", network_devices_},
                              {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
       return agent_.start(command);
     };
@@ -88,8 +93,8 @@ class Launch {
       if (auto started = start(std::move(command), number); !started) return started;
     }
     first_loader_ = Rank{world_size};
-    log_.info(fmt::format("started {} worker process{} for {} rank{}; logs in {}", agent_.running(), agent_.running() == 1 ? "" : "es", world_size, world_size == 1 ? "" : "s",
-                          (folder_.path() / "logs").string()));
+    log_.info(fmt::format("started {} worker process{} for {} rank{}; logs in {}", agent_.running(), agent_.running() == 1 ? "" : "es", world_size,
+                          world_size == 1 ? "" : "s", (folder_.path() / "logs").string()));
     return {};
   }
 
@@ -99,8 +104,10 @@ class Launch {
       std::array<pollfd, 2> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), -1);
       while (const auto signal = signals_.next()) {
-        if (*signal == SIGCHLD) look_at_workers();
-        else if (!stop(*signal)) return std::nullopt;
+        if (*signal == SIGCHLD)
+          look_at_workers();
+        else if (!stop(*signal))
+          return std::nullopt;
       }
       if (auto end = host_->end()) return end;
     }
@@ -109,7 +116,8 @@ class Launch {
   void look_at_workers() {
     for (WorkerEnd& end : agent_.reap()) {
       const bool loader = end.first >= first_loader_;
-      if (loader && !end.clean()) host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
+      if (loader && !end.clean())
+        host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
       for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal);
       ends_.push_back(std::move(end));
     }
@@ -130,7 +138,8 @@ class Launch {
   }
 
   int finish(const JobEnd& end, const JobRecord& record) {
-    for (WorkerEnd& worker : agent_.stop(end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2, &signals_)) ends_.push_back(std::move(worker));
+    for (WorkerEnd& worker : agent_.stop(end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2, &signals_))
+      ends_.push_back(std::move(worker));
     if (const auto signal = agent_.cut_short()) {
       log_.warning(fmt::format("{} while the workers end: stopping at once", ::strsignal(*signal)));
       return 128 + *signal;
@@ -145,7 +154,8 @@ class Launch {
       died = true;
       log_.error(fmt::format("{}; its log {} ends with:\n{}", worker.describe(), worker.log.string(), tail_of(worker.log, 8)));
     }
-    if (end.rank && !died && !end.ok && *end.rank != launcher_rank) log_.error(fmt::format("log of rank {}: {}", end.rank->value(), folder_.log_of(end.rank->value()).string()));
+    if (end.rank && !died && !end.ok && *end.rank != launcher_rank)
+      log_.error(fmt::format("log of rank {}: {}", end.rank->value(), folder_.log_of(end.rank->value()).string()));
     return died ? exit_failed : code;
   }
 
@@ -175,12 +185,13 @@ int train(const TrainRequest& request) {
   const std::uint32_t world_size = request.processes.value_or(request.ranks_in_process.value_or(1));
   const std::uint32_t cores = std::max(1U, std::thread::hardware_concurrency()), most = std::max(256U, 16 * cores);
   if (world_size > most)
-    return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts, with torchrun or srun", request.processes ? "--nproc" : "--ranks-in-process",
-                                    world_size, cores, most)});
+    return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts, with torchrun or srun",
+                                    request.processes ? "--nproc" : "--ranks-in-process", world_size, cores, most)});
   if (auto fits = check_world(*config, world_size); !fits) return refuse(fits.error());
   auto run = prepare_run(*config, request.config, request.overwrite);
   if (!run) return refuse(run.error());
-  const auto log = make_log(LogOptions{.who = "launcher", .file = (run->folder.path() / "logs" / "launcher.log").string(), .console = true, .colour = ::isatty(STDOUT_FILENO) == 1});
+  const auto log = make_log(
+      LogOptions{.who = "launcher", .file = (run->folder.path() / "logs" / "launcher.log").string(), .console = true, .colour = ::isatty(STDOUT_FILENO) == 1});
   for (const std::string& note : config->notes) log->warning(note);
   for (const std::string& warning : run->warnings) log->warning(warning);
   if (const Step step = run->checkpoints->restore_step(); step.value() >= static_cast<std::uint64_t>(config->training.steps)) {

@@ -62,7 +62,8 @@ Result<void> shake_hands(Attempt& attempt, const Secret& secret, const Hello& he
   Digest launcher_nonce;
   std::memcpy(launcher_nonce.data(), answer->payload.data(), sizeof(Digest));
   const Digest expected = launcher_proof(secret, nonce, launcher_nonce, hello.first);
-  if (!equal(expected, std::as_bytes(std::span{answer->payload}.last(sizeof(Digest))))) return Error{"it does not know this job's secret: another job's launcher?"};
+  if (!equal(expected, std::as_bytes(std::span{answer->payload}.last(sizeof(Digest)))))
+    return Error{"it does not know this job's secret: another job's launcher?"};
   const Digest proof = worker_proof(secret, nonce, launcher_nonce, hello.first);
   std::string reply(reinterpret_cast<const char*>(proof.data()), sizeof(Digest));
   reply += write(hello);
@@ -127,8 +128,9 @@ class Client final : public ControlClient {
 namespace {
 
 /// One try. The error is worth another try unless `final`.
-Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret, const std::function<Result<Hello>(const Secret&)>& hello,
-                                                Clock::time_point deadline, int interrupt, bool& final) {
+Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
+                                                const std::function<Result<Hello>(const Secret&)>& hello, Clock::time_point deadline, int interrupt,
+                                                bool& final) {
   auto known = secret();
   if (!known) return known.error();
   auto said = hello(*known);
@@ -147,7 +149,8 @@ Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::ui
 }  // namespace
 
 Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
-                                                              const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit, int interrupt) {
+                                                              const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit,
+                                                              int interrupt) {
   const auto deadline = Clock::now() + limit;
   while (true) {
     bool final = false;
@@ -156,7 +159,8 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string&
     if (readable(interrupt)) return Error{fmt::format("interrupted before it had joined the coordinator at {}:{}: {}", host, port, client.error().message)};
     if (final) return Error{fmt::format("cannot join the coordinator at {}:{}: {}", host, port, client.error().message)};
     if (Clock::now() + retry_pause >= deadline)
-      return Error{fmt::format("cannot join the coordinator at {}:{} within {:.1f} s: {}", host, port, std::chrono::duration<double>(limit).count(), client.error().message)};
+      return Error{fmt::format("cannot join the coordinator at {}:{} within {:.1f} s: {}", host, port, std::chrono::duration<double>(limit).count(),
+                               client.error().message)};
     pollfd pause{interrupt, POLLIN, 0};
     ::poll(&pause, 1, static_cast<int>(retry_pause.count()));
   }

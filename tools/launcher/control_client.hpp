@@ -19,8 +19,10 @@ class ControlClient {
   };
   /// Tries until `limit` is over while nobody listens there or the other side's secret differs (`secret`, and then `hello`, are asked anew each time);
   /// a refusal ends it at once, its reason in the error. So does `interrupt`, a descriptor, once it can be read (signals; -1: none).
-  [[nodiscard]] static Result<std::unique_ptr<ControlClient>> connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
-                                                                      const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit, int interrupt = -1);
+  [[nodiscard]] static Result<std::unique_ptr<ControlClient>> connect(const std::string& host, std::uint16_t port,
+                                                                      const std::function<Result<Secret>()>& secret,
+                                                                      const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit,
+                                                                      int interrupt = -1);
   virtual ~ControlClient() = default;
   [[nodiscard]] virtual const Welcome& welcome() const noexcept = 0;
   [[nodiscard]] virtual const Secret& secret() const noexcept = 0;

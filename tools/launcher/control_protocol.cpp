@@ -36,26 +36,38 @@ Digest proof(std::string_view purpose, const Secret& secret, const Digest& worke
 }  // namespace
 
 std::string write(const Hello& hello) {
-  return json{{"first", hello.first.value()}, {"ranks", hello.ranks}, {"world_size", hello.world_size}, {"pid", hello.pid}, {"host", hello.host}, {"address", to_hex(hello.address)}}.dump();
+  return json{{"first", hello.first.value()},    {"ranks", hello.ranks}, {"world_size", hello.world_size}, {"pid", hello.pid}, {"host", hello.host},
+              {"address", to_hex(hello.address)}}
+      .dump();
 }
 std::string write(const Welcome& welcome) {
-  return json{{"config", welcome.config}, {"job", welcome.job}, {"run_folder", welcome.run_folder}, {"incarnation", welcome.incarnation.value()}, {"restore_step", welcome.restore_step.value()}, {"address", to_hex(welcome.address)}}.dump();
+  return json{{"config", welcome.config},
+              {"job", welcome.job},
+              {"run_folder", welcome.run_folder},
+              {"incarnation", welcome.incarnation.value()},
+              {"restore_step", welcome.restore_step.value()},
+              {"address", to_hex(welcome.address)}}
+      .dump();
 }
 std::string write(const std::vector<Peer>& peers) {
   json all = json::array();
-  for (const Peer& peer : peers) all.push_back({{"first", peer.first.value()}, {"ranks", peer.ranks}, {"pid", peer.pid}, {"host", peer.host}, {"address", to_hex(peer.address)}});
+  for (const Peer& peer : peers)
+    all.push_back({{"first", peer.first.value()}, {"ranks", peer.ranks}, {"pid", peer.pid}, {"host", peer.host}, {"address", to_hex(peer.address)}});
   return all.dump();
 }
 
 Result<Hello> read_hello(std::string_view text) {
   return parse<Hello>("a worker's hello", text, [](const json& j) {
-    return Hello{Rank{j.at("first").get<std::uint32_t>()}, j.at("ranks").get<std::uint32_t>(), j.at("world_size").get<std::uint32_t>(), j.at("pid").get<std::uint32_t>(),
-                 j.at("host").get<std::string>(),          bytes_of(j.at("address"))};
+    return Hello{Rank{j.at("first").get<std::uint32_t>()}, j.at("ranks").get<std::uint32_t>(), j.at("world_size").get<std::uint32_t>(),
+                 j.at("pid").get<std::uint32_t>(),         j.at("host").get<std::string>(),    bytes_of(j.at("address"))};
   });
 }
 Result<Welcome> read_welcome(std::string_view text) {
   return parse<Welcome>("the launcher's welcome", text, [](const json& j) {
-    return Welcome{j.at("config").get<std::string>(), j.at("job").get<std::string>(), j.at("run_folder").get<std::string>(), Incarnation{j.at("incarnation").get<std::uint32_t>()},
+    return Welcome{j.at("config").get<std::string>(),
+                   j.at("job").get<std::string>(),
+                   j.at("run_folder").get<std::string>(),
+                   Incarnation{j.at("incarnation").get<std::uint32_t>()},
                    Step{j.at("restore_step").get<std::uint64_t>()},
                    bytes_of(j.at("address"))};
   });
@@ -64,7 +76,8 @@ Result<std::vector<Peer>> read_peers(std::string_view text) {
   return parse<std::vector<Peer>>("the list of peers", text, [](const json& j) {
     std::vector<Peer> peers;
     for (const json& p : j)
-      peers.push_back(Peer{Rank{p.at("first").get<std::uint32_t>()}, p.at("ranks").get<std::uint32_t>(), p.at("pid").get<std::uint32_t>(), p.at("host").get<std::string>(), bytes_of(p.at("address"))});
+      peers.push_back(Peer{Rank{p.at("first").get<std::uint32_t>()}, p.at("ranks").get<std::uint32_t>(), p.at("pid").get<std::uint32_t>(),
+                           p.at("host").get<std::string>(), bytes_of(p.at("address"))});
     return peers;
   });
 }
@@ -83,7 +96,8 @@ Result<std::optional<ControlFrame>> FrameCutter::next() {
   if (pending_.size() < head) return std::optional<ControlFrame>{};
   std::memcpy(&length, pending_.data(), sizeof(length));
   const auto kind = static_cast<std::uint8_t>(pending_[sizeof(length)]);
-  if (kind < static_cast<std::uint8_t>(ControlKind::challenge) || kind > static_cast<std::uint8_t>(ControlKind::peers)) return Error{fmt::format("a frame of unknown kind {}", kind)};
+  if (kind < static_cast<std::uint8_t>(ControlKind::challenge) || kind > static_cast<std::uint8_t>(ControlKind::peers))
+    return Error{fmt::format("a frame of unknown kind {}", kind)};
   if (length > limit_) return Error{fmt::format("a frame of {} bytes where at most {} are allowed", length, limit_)};
   if (pending_.size() < head + length) return std::optional<ControlFrame>{};
   ControlFrame frame{static_cast<ControlKind>(kind), pending_.substr(head, length)};
@@ -91,7 +105,11 @@ Result<std::optional<ControlFrame>> FrameCutter::next() {
   return std::optional<ControlFrame>{std::move(frame)};
 }
 
-Digest launcher_proof(const Secret& secret, const Digest& worker_nonce, const Digest& launcher_nonce, Rank rank) { return proof("troupe launcher", secret, worker_nonce, launcher_nonce, rank); }
-Digest worker_proof(const Secret& secret, const Digest& worker_nonce, const Digest& launcher_nonce, Rank rank) { return proof("troupe worker", secret, worker_nonce, launcher_nonce, rank); }
+Digest launcher_proof(const Secret& secret, const Digest& worker_nonce, const Digest& launcher_nonce, Rank rank) {
+  return proof("troupe launcher", secret, worker_nonce, launcher_nonce, rank);
+}
+Digest worker_proof(const Secret& secret, const Digest& worker_nonce, const Digest& launcher_nonce, Rank rank) {
+  return proof("troupe worker", secret, worker_nonce, launcher_nonce, rank);
+}
 
 }  // namespace troupe

@@ -21,13 +21,13 @@ namespace troupe {
 
 enum class ControlKind : std::uint8_t { challenge = 1, answer = 2, proof = 3, welcome = 4, refused = 5, peers = 6 };
 
-inline constexpr std::size_t control_limit_stranger = 256;          ///< bytes of a frame before the peer has proved itself
+inline constexpr std::size_t control_limit_stranger = 256;  ///< bytes of a frame before the peer has proved itself
 inline constexpr std::size_t control_limit_member = std::size_t{8} << 20U;
 
 /// What a worker says of itself.
 struct Hello {
-  Rank first;                     ///< of the ranks that its process hosts
-  std::uint32_t ranks = 1;        ///< how many: first, first + 1, …
+  Rank first;               ///< of the ranks that its process hosts
+  std::uint32_t ranks = 1;  ///< how many: first, first + 1, …
   std::uint32_t world_size = 1;
   std::uint32_t pid = 0;
   std::string host;
@@ -36,11 +36,11 @@ struct Hello {
 
 /// What it is told.
 struct Welcome {
-  std::string config;              ///< the merged config, TOML
-  std::string job;                 ///< unique for each run
+  std::string config;  ///< the merged config, TOML
+  std::string job;     ///< unique for each run
   std::string run_folder;
   Incarnation incarnation;
-  Step restore_step;              ///< sealed checkpoint to resume from; 0: none
+  Step restore_step;               ///< sealed checkpoint to resume from; 0: none
   std::vector<std::byte> address;  ///< of the launcher's transport
 };
 

@@ -27,13 +27,19 @@ struct Connection {
   FrameCutter frames{control_limit_stranger};
   std::optional<Rank> claimed;  ///< the rank of its challenge
   Digest worker_nonce{}, launcher_nonce{};
-  std::optional<Hello> hello;   ///< admitted
+  std::optional<Hello> hello;  ///< admitted
 };
 
 class Server final : public ControlServer {
  public:
   Server(const Options& options, const Secret& secret, Handler handler, Log& log, Descriptor listener)
-      : options_(options), secret_(secret), handler_(std::move(handler)), log_(log), listener_(std::move(listener)), port_(local_port(listener_)), thread_([this] { run(); }) {}
+      : options_(options),
+        secret_(secret),
+        handler_(std::move(handler)),
+        log_(log),
+        listener_(std::move(listener)),
+        port_(local_port(listener_)),
+        thread_([this] { run(); }) {}
   ~Server() override {
     stop_ = true;
     bell_.ring();

@@ -18,16 +18,16 @@ class ControlServer {
  public:
   struct Options {
     std::string address = "127.0.0.1";
-    std::uint16_t port = 0;                    ///< 0: any free one
+    std::uint16_t port = 0;  ///< 0: any free one
     std::uint32_t world_size = 1;
     std::chrono::milliseconds patience{10000};  ///< for a peer to prove itself
     std::size_t most_strangers = 64;            ///< connections that have not proved themselves
   };
   /// Called by the server's thread; must not block for long.
   struct Handler {
-    std::function<Result<Welcome>(const Hello&)> admit;      ///< an Error is told to the worker, as the reason of its refusal
+    std::function<Result<Welcome>(const Hello&)> admit;         ///< an Error is told to the worker, as the reason of its refusal
     std::function<void(Rank first, std::uint32_t ranks)> gone;  ///< an admitted worker's connection ended
-    std::function<void(const std::vector<Peer>&)> complete;  ///< all ranks are here; the workers have been told
+    std::function<void(const std::vector<Peer>&)> complete;     ///< all ranks are here; the workers have been told
   };
   /// Listens before it returns. A port in use is an error that names it.
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> listen(const Options& options, const Secret& secret, Handler handler, Log& log);

@@ -96,8 +96,11 @@ Result<void> HostAgent::start(const WorkerCommand& command) {
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> environment = merged_environment(command.environment);
   pid_t pid = 0;
-  const int problem = ::posix_spawn(&pid, command.executable.c_str(), &setup.actions, &setup.attributes, pointers(arguments).data(), pointers(environment).data());
-  if (problem != 0) return Error{fmt::format("cannot start {}: {}; it belongs beside the program troupe (built with TROUPE_TORCH)", command.executable.string(), std::strerror(problem))};
+  const int problem =
+      ::posix_spawn(&pid, command.executable.c_str(), &setup.actions, &setup.attributes, pointers(arguments).data(), pointers(environment).data());
+  if (problem != 0)
+    return Error{fmt::format("cannot start {}: {}; it belongs beside the program troupe (built with TROUPE_TORCH)", command.executable.string(),
+                             std::strerror(problem))};
   workers_.push_back(Worker{pid, command});
   return {};
 }
@@ -110,8 +113,14 @@ std::vector<WorkerEnd> HostAgent::reap() {
     const bool lost = ended < 0 && errno == ECHILD;  // its PID may be another process's already: never touch it again
     if (ended != worker.pid && !lost) return false;
     if (lost) status = 0;
-    ends.push_back(WorkerEnd{.first = worker.command.first, .ranks = worker.command.ranks, .pid = worker.pid, .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
-                             .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0, .lost = lost, .on_our_demand = worker.killed, .log = worker.command.log});
+    ends.push_back(WorkerEnd{.first = worker.command.first,
+                             .ranks = worker.command.ranks,
+                             .pid = worker.pid,
+                             .signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0,
+                             .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+                             .lost = lost,
+                             .on_our_demand = worker.killed,
+                             .log = worker.command.log});
     return true;
   });
   return ends;

@@ -18,9 +18,9 @@ namespace troupe {
 /// A worker to start: it hosts `ranks` ranks from `first` on.
 struct WorkerCommand {
   std::filesystem::path executable;
-  std::vector<std::string> arguments;                              ///< without the program's name
-  std::vector<std::pair<std::string, std::string>> environment;    ///< beside what this process has
-  std::filesystem::path log;                                       ///< stdout and stderr are appended here
+  std::vector<std::string> arguments;                            ///< without the program's name
+  std::vector<std::pair<std::string, std::string>> environment;  ///< beside what this process has
+  std::filesystem::path log;                                     ///< stdout and stderr are appended here
   Rank first;
   std::uint32_t ranks = 1;
 };
@@ -30,8 +30,8 @@ struct WorkerEnd {
   Rank first;
   std::uint32_t ranks = 1;
   pid_t pid = 0;
-  int signal = 0;            ///< that ended it; 0: it exited
-  int code = 0;              ///< exit code when it exited
+  int signal = 0;              ///< that ended it; 0: it exited
+  int code = 0;                ///< exit code when it exited
   bool lost = false;           ///< somebody else reaped it: how it ended is unknown
   bool on_our_demand = false;  ///< killed by stop()
   std::filesystem::path log;

@@ -30,15 +30,17 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   return {};
 }
 
-bool JobCheckpoints::model_only(Step step) const { return config_.checkpoint.last_save_model_only && step.value() == static_cast<std::uint64_t>(config_.training.steps); }
+bool JobCheckpoints::model_only(Step step) const {
+  return config_.checkpoint.last_save_model_only && step.value() == static_cast<std::uint64_t>(config_.training.steps);
+}
 
 void JobCheckpoints::clear_branch(Log& log) {
   if (branch_cleared_) return;
   const auto names = store_.set_aside_after(restore_step());
   if (!names) throw std::runtime_error("checkpoints newer than the one resumed from could not be set aside: " + names.error().message);
   for (const std::string& name : *names)
-    log.warning(fmt::format("{} was renamed to {}: it is newer than step {}, from which this run went on; remove it by hand when it is not wanted any more", name.substr(0, name.find('.')), name,
-                            restore_step().value()));
+    log.warning(fmt::format("{} was renamed to {}: it is newer than step {}, from which this run went on; remove it by hand when it is not wanted any more",
+                            name.substr(0, name.find('.')), name, restore_step().value()));
   branch_cleared_ = true;
 }
 
@@ -51,7 +53,8 @@ void JobCheckpoints::seal(const CheckpointParts& parts, std::uint32_t world_size
   position.config_hash = config_.hash();
   position.config = config_.to_toml();
   const auto micro_batches = config_.micro_batches(world_size);
-  const std::uint64_t rows_per_step = static_cast<std::uint64_t>(config_.training.local_batch_size) * world_size * static_cast<std::uint64_t>(micro_batches ? *micro_batches : 1);
+  const std::uint64_t rows_per_step =
+      static_cast<std::uint64_t>(config_.training.local_batch_size) * world_size * static_cast<std::uint64_t>(micro_batches ? *micro_batches : 1);
   position.data_row = data_row_after(parts.step, found_ ? &found_->manifest.position : nullptr, rows_per_step);
   position.tokens = parts.total_tokens;
   position.model_only = model_only(parts.step);

@@ -1,9 +1,9 @@
 #include "tools/launcher/job_host.hpp"
 
-#include <caf/actor_system.hpp>
-#include <caf/send.hpp>
 #include <fmt/format.h>
 
+#include <caf/actor_system.hpp>
+#include <caf/send.hpp>
 #include <mutex>
 
 #include "src/runtime/actor_system.hpp"
@@ -51,8 +51,13 @@ class EndKeeper final : public JobEvents {
 class Host final : public JobHost {
  public:
   Host(JobHostOptions options, JobEvents& events, Log& log)
-      : options_(std::move(options)), log_(log), keeper_(events), clock_(make_system_clock()), runtime_{*clock_, log, directory_, nullptr},
-        storage_(make_thread_lane(LaneKind::storage, launcher_rank, *clock_, nullptr)), system_(std::make_unique<ActorSystem>()) {
+      : options_(std::move(options)),
+        log_(log),
+        keeper_(events),
+        clock_(make_system_clock()),
+        runtime_{*clock_, log, directory_, nullptr},
+        storage_(make_thread_lane(LaneKind::storage, launcher_rank, *clock_, nullptr)),
+        system_(std::make_unique<ActorSystem>()) {
     options_.coordinator.epoch.world_size = options_.world_size;
     options_.coordinator.epoch.job = options_.job;
     options_.coordinator.storage = storage_.get();
@@ -60,7 +65,9 @@ class Host final : public JobHost {
     transport.session = session_of(options_.secret);
     transport.self = {launcher_rank, Incarnation{0}};
     transport.devices = options_.network_devices;
-    link_ = std::make_unique<LetterLink>(directory_, *clock_, log, transport, [this](Rank peer, const std::string& cause) { log_.debug(fmt::format("letters to rank {}: {}", peer.value(), cause)); });
+    link_ = std::make_unique<LetterLink>(directory_, *clock_, log, transport, [this](Rank peer, const std::string& cause) {
+      log_.debug(fmt::format("letters to rank {}: {}", peer.value(), cause));
+    });
     directory_.set_remote(link_.get());
   }
 
@@ -80,7 +87,8 @@ class Host final : public JobHost {
 
   Result<void> listen() {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
-    ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); }, [](const std::vector<Peer>&) {}};
+    ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); },
+                                   [](const std::vector<Peer>&) {}};
     coordinator_ = system_->caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
     directory_.add(coordinator_address, coordinator_);  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
@@ -112,16 +120,18 @@ class Host final : public JobHost {
       return Error{std::move(problem)};
     };
     if (hello.world_size != options_.world_size)
-      return refuse(fmt::format("rank {} (pid {} on {}) was started for a world of {} ranks, this job has {}: give all workers the same world size", hello.first.value(), hello.pid, hello.host,
-                                hello.world_size, options_.world_size));
+      return refuse(fmt::format("rank {} (pid {} on {}) was started for a world of {} ranks, this job has {}: give all workers the same world size",
+                                hello.first.value(), hello.pid, hello.host, hello.world_size, options_.world_size));
     const bool loader = hello.ranks == 1 && hello.first.value() >= options_.world_size && hello.first.value() - options_.world_size < options_.loader_hosts;
     if (!loader && (hello.ranks == 0 || hello.first.value() >= options_.world_size || hello.ranks > options_.world_size - hello.first.value()))
-      return refuse(fmt::format("rank {} (pid {} on {}) joined a job of {} ranks; ranks count from 0", hello.first.value() + hello.ranks - 1, hello.pid, hello.host, options_.world_size));
+      return refuse(fmt::format("rank {} (pid {} on {}) joined a job of {} ranks; ranks count from 0", hello.first.value() + hello.ranks - 1, hello.pid,
+                                hello.host, options_.world_size));
     for (std::uint32_t i = 0; i < hello.ranks; ++i) {
       const Rank rank{hello.first.value() + i};
       const auto [earlier, fresh] = pids_.emplace(rank, hello.pid);
       if (!fresh)
-        return refuse(fmt::format("rank {} joined twice: first pid {}, then pid {} on {}; give each worker its own TROUPE_RANK (or RANK)", rank.value(), earlier->second, hello.pid, hello.host));
+        return refuse(fmt::format("rank {} joined twice: first pid {}, then pid {} on {}; give each worker its own TROUPE_RANK (or RANK)", rank.value(),
+                                  earlier->second, hello.pid, hello.host));
     }
     if (auto linked = link_->connect(hello.first, hello.ranks, Incarnation{0}, hello.address); !linked) return refuse(linked.error().message);
     Welcome welcome;

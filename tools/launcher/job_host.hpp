@@ -21,12 +21,12 @@ struct JobHostOptions {
   std::string job;                 ///< unique for each run
   Secret secret;
   std::string listen_on = "127.0.0.1";
-  std::uint16_t port = 0;          ///< 0: any free one
-  std::string config;              ///< merged, as TOML; what workers are told
+  std::uint16_t port = 0;  ///< 0: any free one
+  std::string config;      ///< merged, as TOML; what workers are told
   std::filesystem::path run_folder;
   std::string network_devices = "lo";  ///< of the transport
   bool watches_connections = false;    ///< no host agent sees workers die: the end of a rank's control connection is its death
-  CoordinatorOptions coordinator;  ///< its world size, job and storage lane are filled in here
+  CoordinatorOptions coordinator;      ///< its world size, job and storage lane are filled in here
 };
 
 /// Hosts the Coordinator in this process: the launcher's, or rank 0's where there is none. Owns its actor system, letters and the

@@ -74,13 +74,15 @@ void JobRecord::joined(const JoinedRank& rank, std::uint32_t so_far) {
 void JobRecord::epoch_begun(const BeginEpoch& epoch) {
   std::vector<std::uint32_t> members;
   for (const Rank rank : epoch.members) members.push_back(rank.value());
-  write("epoch", {{"epoch", epoch.epoch.value()}, {"members", members}, {"first_step", epoch.first_step.value()}, {"restore_step", epoch.restore_step.value()}});
+  write("epoch",
+        {{"epoch", epoch.epoch.value()}, {"members", members}, {"first_step", epoch.first_step.value()}, {"restore_step", epoch.restore_step.value()}});
   if (epoch.restore_step > Step{0}) log_.info(fmt::format("resuming from the checkpoint of step {}", epoch.restore_step.value()));
 }
 
 void JobRecord::epoch_ready(EpochId epoch, std::uint64_t arena_bytes) {
   write("ready", {{"epoch", epoch.value()}, {"arena_bytes", arena_bytes}});
-  log_.info(fmt::format("epoch {}: {} ranks are ready, plans agree, {:.1f} MiB of device memory planned a rank", epoch.value(), options_.world_size, static_cast<double>(arena_bytes) / 1048576.0));
+  log_.info(fmt::format("epoch {}: {} ranks are ready, plans agree, {:.1f} MiB of device memory planned a rank", epoch.value(), options_.world_size,
+                        static_cast<double>(arena_bytes) / 1048576.0));
 }
 
 void JobRecord::step(const StepRecord& record) {
@@ -97,24 +99,33 @@ void JobRecord::step(const StepRecord& record) {
 void JobRecord::checkpoint(Step step, const std::string& problem) {
   write(problem.empty() ? "sealed" : "not_sealed", {{"step", step.value()}, {"problem", problem}});
   warn_once(metrics_.sync());
-  if (problem.empty()) log_.info(fmt::format("checkpoint of step {} is sealed", step.value()));
-  else log_.warning(fmt::format("checkpoint of step {} was not saved: {}; training goes on, older checkpoints stay", step.value(), problem));
+  if (problem.empty())
+    log_.info(fmt::format("checkpoint of step {} is sealed", step.value()));
+  else
+    log_.warning(fmt::format("checkpoint of step {} was not saved: {}; training goes on, older checkpoints stay", step.value(), problem));
 }
 
 void JobRecord::stop_requested(const std::string& reason, Step at) {
   write("stop_requested", {{"reason", reason}, {"at", at.value()}});
   const char* save = options_.checkpoints ? "a checkpoint is saved" : "there will be no checkpoint (checkpoint.enable = false)";
-  log_.warning(at == Step{0} ? fmt::format("{}: stopping before the first step", reason) : fmt::format("{}: all ranks stop after step {}, {}; once more stops at once", reason, at.value(), save));
+  log_.warning(at == Step{0} ? fmt::format("{}: stopping before the first step", reason)
+                             : fmt::format("{}: all ranks stop after step {}, {}; once more stops at once", reason, at.value(), save));
 }
 
 void JobRecord::fault(const std::string& cause, Rank rank, bool first) {
   write("fault", {{"cause", cause}, {"rank", rank_or_null(rank)}, {"first", first}});
-  if (first) log_.error(cause);
-  else log_.debug("then: " + cause);
+  if (first)
+    log_.error(cause);
+  else
+    log_.debug("then: " + cause);
 }
 
 void JobRecord::finished(const JobEnd& end) {
-  write("end", {{"ok", end.ok}, {"cause", end.cause}, {"last_step", end.last_step.value()}, {"on_request", end.on_request}, {"sealed", end.sealed ? json(end.sealed->value()) : json()}});
+  write("end", {{"ok", end.ok},
+                {"cause", end.cause},
+                {"last_step", end.last_step.value()},
+                {"on_request", end.on_request},
+                {"sealed", end.sealed ? json(end.sealed->value()) : json()}});
   warn_once(metrics_.sync());
   warn_once(journal_.sync());
 }

@@ -14,8 +14,8 @@ namespace troupe {
 struct JobRecordOptions {
   std::filesystem::path run_folder;
   std::uint32_t world_size = 1;
-  bool checkpoints = true;       ///< are any written?
-  Step restored;                 ///< metrics of later steps are cut: those steps run again
+  bool checkpoints = true;  ///< are any written?
+  Step restored;            ///< metrics of later steps are cut: those steps run again
   MetricsSettings metrics;
   DeviceRates rates;
   bool colour = false;

@@ -22,7 +22,8 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
   auto micro_batches = config.micro_batches(mesh->data_parallel());
   if (!micro_batches) return micro_batches.error();
   if (config.data.loader_hosts > world_size)
-    return Error{fmt::format("data.loader_hosts = {} for {} ranks: a loader process needs a rank to load for; 0 to {} are possible", config.data.loader_hosts, world_size, world_size)};
+    return Error{fmt::format("data.loader_hosts = {} for {} ranks: a loader process needs a rank to load for; 0 to {} are possible", config.data.loader_hosts,
+                             world_size, world_size)};
   return {};
 }
 
@@ -35,7 +36,8 @@ Result<void> keep_config(const JobConfig& config, const std::filesystem::path& f
   if (file.empty() || !std::filesystem::equivalent(own, file, none)) return run.folder.write("config.toml", config.to_toml());
   std::ifstream stream(own);
   if (std::string(std::istreambuf_iterator<char>(stream), {}) != config.to_toml())
-    run.warnings.push_back(fmt::format("{} is the configuration that was given: it stays as it is, without the merged values; a checkpoint's manifest holds those", own.string()));
+    run.warnings.push_back(
+        fmt::format("{} is the configuration that was given: it stays as it is, without the merged values; a checkpoint's manifest holds those", own.string()));
   return {};
 }
 
@@ -56,8 +58,12 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
   const auto storage = make_posix_storage();
   const auto sealed = CheckpointStore(std::filesystem::path(config.job.dump_folder) / checkpoints, *storage).steps();
   if (!sealed) return sealed.error();
-  RunFolder::Request request{.path = config.job.dump_folder, .checkpoints = checkpoints, .keep = config_file, .overwrite = overwrite,
-                             .resumable = config.checkpoint.enable && !sealed->empty(), .why_not = {}};
+  RunFolder::Request request{.path = config.job.dump_folder,
+                             .checkpoints = checkpoints,
+                             .keep = config_file,
+                             .overwrite = overwrite,
+                             .resumable = config.checkpoint.enable && !sealed->empty(),
+                             .why_not = {}};
   if (!sealed->empty() && !config.checkpoint.enable) request.why_not = "holds checkpoints, which checkpoint.enable = false does not resume from";
   auto folder = RunFolder::open(request);
   if (!folder) return folder.error();
@@ -66,8 +72,10 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
   if (auto looked = run.checkpoints->look(run.warnings); !looked) return looked.error();
   const Step last{static_cast<std::uint64_t>(config.training.steps)};
   if (const auto& found = run.checkpoints->found(); found && found->manifest.position.model_only && found->manifest.position.step < last)
-    return Error{fmt::format("{} holds weights alone (checkpoint.last_save_model_only): nothing to go on from. Resume from an earlier one with --checkpoint.load_step, or begin anew with --overwrite",
-                             found->folder.string())};
+    return Error{
+        fmt::format("{} holds weights alone (checkpoint.last_save_model_only): nothing to go on from. Resume from an earlier one with --checkpoint.load_step, "
+                    "or begin anew with --overwrite",
+                    found->folder.string())};
   if (auto written = keep_config(config, config_file, run); !written) return written.error();
   if (config.trace.enable && run.checkpoints->restore_step() < last) remove_old_traces(run.folder.path() / "trace");
   return run;
@@ -119,8 +127,10 @@ void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log
   const auto files = rank_traces(folder.path() / "trace");
   if (files.empty()) return;
   const std::filesystem::path merged = folder.path() / "trace" / "trace.json";
-  if (auto written = merge_traces(files, merged); !written) log.warning(written.error().message);
-  else log.info("timeline of all ranks: " + merged.string() + " (open it in https://ui.perfetto.dev)");
+  if (auto written = merge_traces(files, merged); !written)
+    log.warning(written.error().message);
+  else
+    log.info("timeline of all ranks: " + merged.string() + " (open it in https://ui.perfetto.dev)");
 }
 
 int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, std::optional<double> last_loss, Log& log) {
@@ -128,15 +138,20 @@ int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& fold
     log.error(fmt::format("the run has failed after step {}: {}", end.last_step.value(), end.cause));
     return 1;
   }
-  const std::string saved = end.sealed ? fmt::format("checkpoint of step {} in {}", end.sealed->value(), (folder.path() / config.checkpoint.folder / fmt::format("step-{}", end.sealed->value())).string())
-                                       : config.checkpoint.enable ? std::string{"no new checkpoint"} : std::string{"no checkpoint (checkpoint.enable = false)"};
+  const std::string saved = end.sealed                 ? fmt::format("checkpoint of step {} in {}", end.sealed->value(),
+                                                                     (folder.path() / config.checkpoint.folder / fmt::format("step-{}", end.sealed->value())).string())
+                            : config.checkpoint.enable ? std::string{"no new checkpoint"}
+                                                       : std::string{"no checkpoint (checkpoint.enable = false)"};
   const std::filesystem::path trace = folder.path() / "trace" / "trace.json";
   std::error_code none;
-  const std::string made = fmt::format("{}; {}; metrics in {}; {}", last_loss ? fmt::format("last loss {:.4f}", *last_loss) : std::string{"no loss"}, saved, (folder.path() / "metrics.jsonl").string(),
+  const std::string made = fmt::format("{}; {}; metrics in {}; {}", last_loss ? fmt::format("last loss {:.4f}", *last_loss) : std::string{"no loss"}, saved,
+                                       (folder.path() / "metrics.jsonl").string(),
                                        config.trace.enable && std::filesystem::exists(trace, none) ? "trace in " + trace.string() : std::string{"no trace"});
   const bool whole = end.last_step.value() >= static_cast<std::uint64_t>(config.training.steps);
-  if (whole) log.info(fmt::format("training completed: {} steps; {}", end.last_step.value(), made));
-  else log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), config.training.steps, made));
+  if (whole)
+    log.info(fmt::format("training completed: {} steps; {}", end.last_step.value(), made));
+  else
+    log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), config.training.steps, made));
   return 0;
 }
 

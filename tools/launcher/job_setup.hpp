@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>

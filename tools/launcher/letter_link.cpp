@@ -16,7 +16,8 @@ std::string as_text(const std::vector<std::byte>& bytes) { return {reinterpret_c
 
 }  // namespace
 
-LetterLink::LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank, const std::string&)> lost, const Around& around)
+LetterLink::LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank, const std::string&)> lost,
+                       const Around& around)
     : directory_(directory), clock_(clock), log_(log) {
   TransportHandlers handlers;
   handlers.letter = [this](std::shared_ptr<const Parcel> parcel) {
@@ -90,7 +91,8 @@ void LetterLink::send(std::shared_ptr<const Parcel> parcel) {
   const Rank to{parcel->envelope().getTo().getRank()};
   const LetterKind kind = parcel->envelope().getBody().which();
   if (const std::size_t length = frame_header_bytes + parcel->bytes().size() + frame_mac_bytes; length > max_frame_bytes)
-    return log_.error(fmt::format("a letter {} to rank {} of {} bytes was not sent: the limit between processes is {}; its reader waits in vain", name_of(kind), to.value(), length, max_frame_bytes));
+    return log_.error(fmt::format("a letter {} to rank {} of {} bytes was not sent: the limit between processes is {}; its reader waits in vain", name_of(kind),
+                                  to.value(), length, max_frame_bytes));
   transport_->send(process_of(to), std::move(parcel), [this, to, kind](const Result<void>& sent) {
     if (!sent) log_.debug(fmt::format("a letter {} to rank {} was not delivered: {}", name_of(kind), to.value(), sent.error().message));
   });

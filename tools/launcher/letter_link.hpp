@@ -22,7 +22,8 @@ class LetterLink final : public RemoteSender {
   using Around = std::function<TransportHandlers(TransportHandlers)>;
   /// `lost`: a peer's process died or its link broke; called on the transport's thread. `around`: puts other receivers before this one.
   /// Starts the transport; throws if it cannot.
-  LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank peer, const std::string& cause)> lost, const Around& around = {});
+  LetterLink(Directory& directory, const Clock& clock, Log& log, const TransportOptions& options, std::function<void(Rank peer, const std::string& cause)> lost,
+             const Around& around = {});
   ~LetterLink() override;
   LetterLink(const LetterLink&) = delete;
   LetterLink& operator=(const LetterLink&) = delete;

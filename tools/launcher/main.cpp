@@ -13,13 +13,17 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
   auto* command = app.add_subcommand("train", "Train the model that CONFIG describes, from the start or from the newest sealed checkpoint of its folder.");
   command->add_option("CONFIG", request.config, "configuration, TOML")->required();
   auto* processes = command->add_option("--nproc", request.processes, "worker processes on this host, one a rank (default 1)")->check(CLI::Range(1U, 65536U));
-  command->add_option("--ranks-in-process", request.ranks_in_process, "this many ranks as threads of one worker process; the same results")->check(CLI::Range(1U, 65536U))->excludes(processes);
+  command->add_option("--ranks-in-process", request.ranks_in_process, "this many ranks as threads of one worker process; the same results")
+      ->check(CLI::Range(1U, 65536U))
+      ->excludes(processes);
   command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
   command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew; files of others stay");
   command->footer(std::string(overrides_help) +
-                  "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, index/, checkpoint/step-N. A folder with a sealed "
+                  "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, index/, checkpoint/step-N. A "
+                  "folder with a sealed "
                   "checkpoint is resumed, one of a live run is refused, any other that is not empty needs --overwrite.\n"
-                  "\nCtrl-C, SIGTERM or SIGUSR1, to the launcher or to any worker, stops all ranks at the next step boundary with a checkpoint; a second Ctrl-C at once.\n\n" +
+                  "\nCtrl-C, SIGTERM or SIGUSR1, to the launcher or to any worker, stops all ranks at the next step boundary with a checkpoint; a second "
+                  "Ctrl-C at once.\n\n" +
                   troupe::exit_codes_help);
 }
 
@@ -46,9 +50,10 @@ void add_trace(CLI::App& app, troupe::TraceRequest& request) {
   auto* command = app.add_subcommand("trace", "Join the timelines of a run's ranks into one file for https://ui.perfetto.dev.");
   command->add_option("RUN", request.run, "the run's folder (job.dump_folder), of a run with trace.enable = true")->required();
   command->add_option("-o,--output", request.out, "file to write; default: RUN/trace/trace.json");
-  command->footer(std::string("\nThe file is Chrome's trace format: a process for each rank, a row for each lane and actor, letters as arrows, slots in use as counters. "
-                              "A run that ends by itself has written it already.\n\n") +
-                  troupe::exit_codes_help);
+  command->footer(
+      std::string("\nThe file is Chrome's trace format: a process for each rank, a row for each lane and actor, letters as arrows, slots in use as counters. "
+                  "A run that ends by itself has written it already.\n\n") +
+      troupe::exit_codes_help);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ Names names_in(const RunFolder::Request& request) {
   for (const auto& entry : fs::directory_iterator(request.path, none)) {
     const std::string name = entry.path().filename().string();
     if (name == "lock" && (holds_pid(entry.path()) || fs::is_empty(entry.path(), none))) continue;  // empty: of one that died at once
-    const bool given = !request.keep.empty() && fs::equivalent(entry.path(), request.keep, none);  // the user's, unless a run wrote it
+    const bool given = !request.keep.empty() && fs::equivalent(entry.path(), request.keep, none);   // the user's, unless a run wrote it
     (mine.contains(name) && !(given && !has_mark(request.path)) ? names.own : names.others).insert(name);
   }
   return names;
@@ -87,12 +87,15 @@ std::optional<Error> objection(const RunFolder::Request& request) {
   if (request.overwrite) {
     const Names names = names_in(request);
     if (names.own.empty() || has_mark(request.path)) return std::nullopt;
-    return Error{fmt::format("the folder {} holds {}, but no run of Troupe has left its mark there (lock with a PID, journal.jsonl): --overwrite deletes only what a run wrote. Move it away, or choose another "
-                             "job.dump_folder", where, *names.own.begin())};
+    return Error{
+        fmt::format("the folder {} holds {}, but no run of Troupe has left its mark there (lock with a PID, journal.jsonl): --overwrite deletes only what a "
+                    "run wrote. Move it away, or choose another "
+                    "job.dump_folder",
+                    where, *names.own.begin())};
   }
   if (look_at(request) != RunFolder::Content::foreign) return std::nullopt;
-  return Error{fmt::format("the folder {} is not empty and {}: choose another job.dump_folder, or give --overwrite to delete what an earlier run left there", where,
-                           request.why_not.empty() ? "holds no sealed checkpoint to resume from" : request.why_not)};
+  return Error{fmt::format("the folder {} is not empty and {}: choose another job.dump_folder, or give --overwrite to delete what an earlier run left there",
+                           where, request.why_not.empty() ? "holds no sealed checkpoint to resume from" : request.why_not)};
 }
 
 /// Deletes what an earlier run wrote, and nothing else.
@@ -119,7 +122,9 @@ std::string holder_of(int lock) {
   return pid.empty() ? "unknown" : pid;
 }
 
-Error cannot(const std::string& what, const fs::path& path) { return Error{fmt::format("cannot {} {}: {} (job.dump_folder)", what, path.string(), std::strerror(errno))}; }
+Error cannot(const std::string& what, const fs::path& path) {
+  return Error{fmt::format("cannot {} {}: {} (job.dump_folder)", what, path.string(), std::strerror(errno))};
+}
 
 }  // namespace
 
@@ -133,8 +138,8 @@ Result<RunFolder> RunFolder::open(const Request& request) {
   Descriptor lock{::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
   if (!lock) return cannot("write into the run's folder: open", lock_path);
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{fmt::format("the folder {} belongs to a live run with PID {}: wait for it, stop it (kill {}), or choose another job.dump_folder", request.path.string(), holder_of(lock.get()),
-                             holder_of(lock.get()))};
+    return Error{fmt::format("the folder {} belongs to a live run with PID {}: wait for it, stop it (kill {}), or choose another job.dump_folder",
+                             request.path.string(), holder_of(lock.get()), holder_of(lock.get()))};
   RunFolder folder(request.path, std::move(lock));
   if (auto refused = objection(request)) return *std::move(refused);
   folder.content_ = look_at(request);

@@ -21,10 +21,10 @@ class RunFolder {
   struct Request {
     std::filesystem::path path;
     std::filesystem::path checkpoints = "checkpoint";  ///< checkpoint.folder, inside `path`
-    std::filesystem::path keep;  ///< the configuration's file, never deleted; empty: none
-    bool overwrite = false;      ///< begin anew: delete what an earlier run left
-    bool resumable = false;      ///< a sealed checkpoint is there and may be used
-    std::string why_not;         ///< said when the folder is refused
+    std::filesystem::path keep;                        ///< the configuration's file, never deleted; empty: none
+    bool overwrite = false;                            ///< begin anew: delete what an earlier run left
+    bool resumable = false;                            ///< a sealed checkpoint is there and may be used
+    std::string why_not;                               ///< said when the folder is refused
   };
   /// Creates, locks and, where asked, clears it. An error when another live run holds it (with its PID), when it holds something else
   /// and `overwrite` is not given, when `overwrite` would delete what no run has marked, or when it cannot be written.

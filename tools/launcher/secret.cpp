@@ -16,11 +16,14 @@ namespace troupe {
 
 Digest random_nonce() {
   Digest bytes{};
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size())) != 1) throw std::runtime_error("the system's random generator failed");
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(bytes.size())) != 1)
+    throw std::runtime_error("the system's random generator failed");
   return bytes;
 }
 
-bool equal(std::span<const std::byte> a, std::span<const std::byte> b) noexcept { return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+bool equal(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
 
 std::string to_hex(std::span<const std::byte> bytes) {
   std::string text;
@@ -56,7 +59,8 @@ Result<Secret> Secret::from_hex(std::string_view text) {
   auto bytes = troupe::from_hex(text);
   if (!bytes) return Error{"the job's secret: " + bytes.error().message};
   Secret secret;
-  if (bytes->size() != secret.bytes_.size()) return Error{fmt::format("the job's secret: expected {} hexadecimal digits, found {}", 2 * secret.bytes_.size(), text.size())};
+  if (bytes->size() != secret.bytes_.size())
+    return Error{fmt::format("the job's secret: expected {} hexadecimal digits, found {}", 2 * secret.bytes_.size(), text.size())};
   std::ranges::copy(*bytes, secret.bytes_.begin());
   return secret;
 }
@@ -64,7 +68,8 @@ Result<Secret> Secret::from_hex(std::string_view text) {
 Result<Secret> Secret::from_file(const std::filesystem::path& file) {
   struct stat status {};
   if (::stat(file.c_str(), &status) != 0) return Error{fmt::format("the job's secret: cannot read {} (TROUPE_SECRET_FILE)", file.string())};
-  if ((status.st_mode & 077U) != 0) return Error{fmt::format("the job's secret: {} may be read by others (mode {:o}); chmod 600 it", file.string(), status.st_mode & 0777U)};
+  if ((status.st_mode & 077U) != 0)
+    return Error{fmt::format("the job's secret: {} may be read by others (mode {:o}); chmod 600 it", file.string(), status.st_mode & 0777U)};
   std::ifstream stream(file);
   std::string text;
   stream >> text;
@@ -84,7 +89,8 @@ Digest Secret::authenticate(std::string_view purpose, std::span<const std::span<
   }
   Digest digest{};
   unsigned int length = 0;
-  if (HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(bytes_.size()), message.data(), message.size(), reinterpret_cast<unsigned char*>(digest.data()), &length) == nullptr)
+  if (HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(bytes_.size()), message.data(), message.size(), reinterpret_cast<unsigned char*>(digest.data()),
+           &length) == nullptr)
     throw std::runtime_error("HMAC-SHA256 failed");
   return digest;
 }

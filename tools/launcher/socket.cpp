@@ -65,11 +65,13 @@ Result<Descriptor> listen_tcp(const std::string& address, std::uint16_t port) {
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // a leftover in TIME_WAIT is no reason to refuse
   if (::bind(socket.get(), where.ai_addr, where.ai_addrlen) != 0) {
-    if (errno == EADDRINUSE) return Error{fmt::format("port {} on {} is in use by another process: choose another port, or leave it 0 for any free one", port, address)};
+    if (errno == EADDRINUSE)
+      return Error{fmt::format("port {} on {} is in use by another process: choose another port, or leave it 0 for any free one", port, address)};
     return failed("bind");
   }
   if (::listen(socket.get(), SOMAXCONN) != 0) {
-    if (errno == EADDRINUSE) return Error{fmt::format("port {} on {} is in use by another process: choose another port, or leave it 0 for any free one", port, address)};
+    if (errno == EADDRINUSE)
+      return Error{fmt::format("port {} on {} is in use by another process: choose another port, or leave it 0 for any free one", port, address)};
     return failed("listen on");
   }
   return socket;

@@ -27,7 +27,8 @@ class Reader {
       if (!value) continue;
       std::uint32_t result = 0;
       const auto [end, problem] = std::from_chars(value->data(), value->data() + value->size(), result);
-      if (problem != std::errc{} || end != value->data() + value->size() || result > most) return Error{fmt::format("{} is \"{}\": expected a whole number from 0 to {}", name, *value, most)};
+      if (problem != std::errc{} || end != value->data() + value->size() || result > most)
+        return Error{fmt::format("{} is \"{}\": expected a whole number from 0 to {}", name, *value, most)};
       return result;
     }
     if (otherwise) return *otherwise;
@@ -38,7 +39,8 @@ class Reader {
   const Environment& environment_;
 };
 
-Result<void> fill_numbers(const Reader& reader, std::initializer_list<const char*> rank, std::initializer_list<const char*> world, std::initializer_list<const char*> local, WorkerPlace& place) {
+Result<void> fill_numbers(const Reader& reader, std::initializer_list<const char*> rank, std::initializer_list<const char*> world,
+                          std::initializer_list<const char*> local, WorkerPlace& place) {
   auto rank_number = reader.number(rank, std::nullopt);
   if (!rank_number) return rank_number.error();
   auto world_size = reader.number(world, std::nullopt);
@@ -80,7 +82,8 @@ Result<WorkerPlace> place_worker(const Environment& environment) {
     if (!where) return Error{"TROUPE_COORDINATOR: " + where.error().message};
     place.coordinator_host = where->host;
     place.coordinator_port = where->port;
-    auto filled = fill_numbers(reader, {"TROUPE_RANK", "RANK", "SLURM_PROCID"}, {"TROUPE_WORLD_SIZE", "WORLD_SIZE", "SLURM_NTASKS"}, {"LOCAL_RANK", "SLURM_LOCALID"}, place);
+    auto filled = fill_numbers(reader, {"TROUPE_RANK", "RANK", "SLURM_PROCID"}, {"TROUPE_WORLD_SIZE", "WORLD_SIZE", "SLURM_NTASKS"},
+                               {"LOCAL_RANK", "SLURM_LOCALID"}, place);
     if (!filled) return filled.error();
     return place;
   }
@@ -104,8 +107,10 @@ Result<WorkerPlace> place_worker(const Environment& environment) {
     if (auto filled = fill_master(reader, *host, default_master_port, place); !filled) return filled.error();
     return place;
   }
-  return Error{"a worker needs TROUPE_COORDINATOR=host:port with TROUPE_RANK and TROUPE_WORLD_SIZE, torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) or Slurm's "
-               "(SLURM_PROCID, SLURM_NTASKS, SLURM_NODELIST); to start a whole job use: troupe train CONFIG.toml --nproc N"};
+  return Error{
+      "a worker needs TROUPE_COORDINATOR=host:port with TROUPE_RANK and TROUPE_WORLD_SIZE, torchrun's variables (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT) "
+      "or Slurm's "
+      "(SLURM_PROCID, SLURM_NTASKS, SLURM_NODELIST); to start a whole job use: troupe train CONFIG.toml --nproc N"};
 }
 
 std::string network_devices(const Environment& environment, const std::string& interface) {

@@ -13,7 +13,9 @@ constexpr std::size_t most_hosts = 1U << 20U;
 
 Error malformed(std::string_view list, std::string_view what) { return Error{fmt::format("node list \"{}\": {}", list, what)}; }
 
-bool all_digits(std::string_view text) { return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; }); }
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+}
 
 /// "3", "001-003" or a word → its members.
 Result<std::vector<std::string>> expand_range(std::string_view list, std::string_view range) {

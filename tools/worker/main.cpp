@@ -28,7 +28,8 @@ void die_with_launcher() {
 
 int main(int argc, char** argv) {
   die_with_launcher();
-  CLI::App app{"Hosts ranks of a training job. `troupe train` starts it; torchrun and srun may too: torchrun --no-python troupe-worker CONFIG.toml.", "troupe-worker"};
+  CLI::App app{"Hosts ranks of a training job. `troupe train` starts it; torchrun and srun may too: torchrun --no-python troupe-worker CONFIG.toml.",
+               "troupe-worker"};
   troupe::WorkerRequest worker;
   app.add_option("CONFIG", worker.config, "configuration, TOML; without it the launcher tells");
   app.add_option("--ranks-in-process", worker.ranks_in_process, "ranks that this process hosts, from its own on")->check(CLI::Range(1U, 65536U));
@@ -46,8 +47,10 @@ int main(int argc, char** argv) {
   app.add_option("--seed", sample.seed, "with --sample");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);
   app.footer(
-      "\nWhere it stands comes from TROUPE_COORDINATOR=host:port, TROUPE_RANK, TROUPE_WORLD_SIZE and TROUPE_SECRET_FILE; or torchrun's RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT; or "
-      "Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODELIST. Without a launcher rank 0 hosts the Coordinator at MASTER_PORT + 1, and the ranks find the job's secret in "
+      "\nWhere it stands comes from TROUPE_COORDINATOR=host:port, TROUPE_RANK, TROUPE_WORLD_SIZE and TROUPE_SECRET_FILE; or torchrun's RANK, WORLD_SIZE, "
+      "LOCAL_RANK, MASTER_ADDR, MASTER_PORT; or "
+      "Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODELIST. Without a launcher rank 0 hosts the Coordinator at MASTER_PORT + 1, and the ranks "
+      "find the job's secret in "
       "job.dump_folder/control.json.\n\nExit codes: 0 a clean end; 1 the run failed; 2 it could not join or is configured wrongly.");
   auto split = troupe::split_overrides({argv + 1, argv + argc});
   worker.overrides = split.overrides;

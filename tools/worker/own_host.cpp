@@ -13,12 +13,14 @@ namespace troupe {
 Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const std::filesystem::path& config_file, const WorkerPlace& place, bool overwrite) {
   if (auto fits = check_world(config, place.world_size); !fits) return fits.error();
   if (config.data.loader_hosts > 0)
-    return Error{fmt::format("data.loader_hosts = {}: loader processes are started by `troupe train`; under torchrun and Slurm set it to 0", config.data.loader_hosts)};
+    return Error{
+        fmt::format("data.loader_hosts = {}: loader processes are started by `troupe train`; under torchrun and Slurm set it to 0", config.data.loader_hosts)};
   auto run = prepare_run(config, config_file, overwrite);
   if (!run) return run.error();
   std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};
   const bool colour = ::isatty(STDOUT_FILENO) == 1;
-  own->log_ = make_log(LogOptions{.who = "coordinator", .file = (own->run_.folder.path() / "logs" / "coordinator.log").string(), .console = true, .colour = colour});
+  own->log_ =
+      make_log(LogOptions{.who = "coordinator", .file = (own->run_.folder.path() / "logs" / "coordinator.log").string(), .console = true, .colour = colour});
   for (const std::string& warning : own->run_.warnings) own->log_->warning(warning);
   auto record = open_record(config, own->run_, place.world_size, colour, *own->log_);
   if (!record) return record.error();
@@ -38,7 +40,8 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   auto host = JobHost::start(std::move(options), *own->record_, *own->log_);
   if (!host) return host.error();
   own->host_ = std::move(host.value());
-  if (auto written = own->run_.folder.write_control(fmt::format("{}:{}", place.coordinator_host, own->host_->port()), secret.hex()); !written) return written.error();
+  if (auto written = own->run_.folder.write_control(fmt::format("{}:{}", place.coordinator_host, own->host_->port()), secret.hex()); !written)
+    return written.error();
   return own;
 }
 

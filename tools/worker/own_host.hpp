@@ -17,7 +17,8 @@ class OwnHost {
  public:
   /// Prepares the run's folder and listens at the place's coordinator address; the secret goes into RUN/control.json, which the other
   /// ranks read. A port in use is an error that names it.
-  [[nodiscard]] static Result<std::unique_ptr<OwnHost>> start(const JobConfig& config, const std::filesystem::path& config_file, const WorkerPlace& place, bool overwrite);
+  [[nodiscard]] static Result<std::unique_ptr<OwnHost>> start(const JobConfig& config, const std::filesystem::path& config_file, const WorkerPlace& place,
+                                                              bool overwrite);
   /// Waits, at most `patience`, for the job's end; returns its exit code. A signal (but SIGUSR1) ends the wait: 128 + its number.
   [[nodiscard]] int finish(std::chrono::milliseconds patience, const SignalQueue& signals);
 

@@ -24,7 +24,8 @@ class RankLog final : public Log {
     const auto now = std::chrono::system_clock::now();
     const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
     const char* name = level == LogLevel::error ? "error" : grave ? "warning" : "info";
-    const std::string line = fmt::format("[troupe] {:%Y-%m-%d %H:%M:%S}.{:03} - {} - {} - {}\n", fmt::localtime(std::chrono::system_clock::to_time_t(now)), milliseconds, who_, name, text);
+    const std::string line = fmt::format("[troupe] {:%Y-%m-%d %H:%M:%S}.{:03} - {} - {} - {}\n", fmt::localtime(std::chrono::system_clock::to_time_t(now)),
+                                         milliseconds, who_, name, text);
     const int console = options_.launched ? (grave ? launcher_stderr : launcher_stdout) : grave ? STDERR_FILENO : STDOUT_FILENO;
     [[maybe_unused]] const auto written = ::write(console, line.data(), line.size());  // one call: lines of several processes do not mix
   }

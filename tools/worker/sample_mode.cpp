@@ -25,7 +25,8 @@ Result<std::optional<FoundCheckpoint>> choose(const SampleRequest& request, cons
     for (const std::string& warning : warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
     return found;
   }
-  const std::string name = request.checkpoint.filename().empty() ? request.checkpoint.parent_path().filename().string() : request.checkpoint.filename().string();
+  const std::string name =
+      request.checkpoint.filename().empty() ? request.checkpoint.parent_path().filename().string() : request.checkpoint.filename().string();
   const std::filesystem::path folder = request.checkpoint.filename().empty() ? request.checkpoint.parent_path() : request.checkpoint;
   if (!name.starts_with("step-") || name.find_first_not_of("0123456789", 5) != std::string::npos || name.size() == 5)
     return Error{request.checkpoint.string() + " is no checkpoint's folder: expected …/step-N"};

@@ -14,12 +14,15 @@ double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / 104857
 void tell_precision(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const DeviceInfo& device) {
   log.info(fmt::format("precision: masters float32, compute {}, gradients reduced in float32", config.training.mixed_precision_param));
   const bool asked = config.debug.deterministic.value_or(true);
-  log.info(fmt::format("determinism: the same configuration repeats bit for bit{}", asked ? "" : "; always so on this device, whatever debug.deterministic says"));
+  log.info(
+      fmt::format("determinism: the same configuration repeats bit for bit{}", asked ? "" : "; always so on this device, whatever debug.deterministic says"));
   if (!job.options.float8.enable) return;
   const auto& selection = model.estimate().layout.float8;
-  log.info(fmt::format("float8: {} linear layers, tensor-wise scales{}{}", selection.converted.size(), job.options.float8.all_gather ? ", gathered as one byte a value" : "",
+  log.info(fmt::format("float8: {} linear layers, tensor-wise scales{}{}", selection.converted.size(),
+                       job.options.float8.all_gather ? ", gathered as one byte a value" : "",
                        device.fp8_emulated ? "; products emulated, as always on this device" : ""));
-  for (const auto& skipped : selection.skipped) log.info(fmt::format("float8: {} stays in {}: {}", skipped.name, config.training.mixed_precision_param, skipped.why));
+  for (const auto& skipped : selection.skipped)
+    log.info(fmt::format("float8: {} stays in {}: {}", skipped.name, config.training.mixed_precision_param, skipped.why));
 }
 
 void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) {
@@ -28,20 +31,24 @@ void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) 
   std::istringstream lines(edges.describe());
   for (std::string line; std::getline(lines, line);)
     if (!line.empty()) log.info("memory: " + line);
-  log.info(fmt::format("memory: {:.3f} MiB of the device and {:.3f} MiB of the host planned a rank; a step allocates no more but its kernels' scratch, once", mebibytes(model.device_bytes() + edges.device_bytes),
-                       mebibytes(edges.host_bytes)));
+  log.info(fmt::format("memory: {:.3f} MiB of the device and {:.3f} MiB of the host planned a rank; a step allocates no more but its kernels' scratch, once",
+                       mebibytes(model.device_bytes() + edges.device_bytes), mebibytes(edges.host_bytes)));
 }
 
 }  // namespace
 
-void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device, std::uint32_t world_size) {
-  log.info(fmt::format("model {}: {} parameters, {:.1f} MFLOP a token", job.model.name, with_thousands(static_cast<double>(model.estimate().parameter_count), 0), model.estimate().flops_per_token / 1e6));
-  log.info(fmt::format("device: {}, peak {}", device.name, device.peak_flops > 0 ? fmt::format("{:.1f} TFLOP/s", device.peak_flops / 1e12) : std::string{"unknown (mfu: N/A)"}));
+void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device,
+                std::uint32_t world_size) {
+  log.info(fmt::format("model {}: {} parameters, {:.1f} MFLOP a token", job.model.name,
+                       with_thousands(static_cast<double>(model.estimate().parameter_count), 0), model.estimate().flops_per_token / 1e6));
+  log.info(fmt::format("device: {}, peak {}", device.name,
+                       device.peak_flops > 0 ? fmt::format("{:.1f} TFLOP/s", device.peak_flops / 1e12) : std::string{"unknown (mfu: N/A)"}));
   tell_precision(log, config, job, model, device);
   log.info(fmt::format("mesh: dp_shard {} of {} ranks; {} micro-batch{} of {} × {} tokens a rank and step", world_size, world_size, job.options.micro_batches,
                        job.options.micro_batches == 1 ? "" : "es", job.options.batch.rows, job.options.batch.seq_len));
-  log.info(fmt::format("plan: {} operations a step, {} with a snapshot; checked with {} batches, {} weights, {} gradients, {} snapshots slots", job.plans.train.operations.size(),
-                       job.plans.train_and_snapshot.operations.size(), job.slots.batches, job.slots.weights, job.slots.gradients, job.slots.snapshots));
+  log.info(fmt::format("plan: {} operations a step, {} with a snapshot; checked with {} batches, {} weights, {} gradients, {} snapshots slots",
+                       job.plans.train.operations.size(), job.plans.train_and_snapshot.operations.size(), job.slots.batches, job.slots.weights,
+                       job.slots.gradients, job.slots.snapshots));
   tell_memory(log, model, edges);
 }
 

@@ -11,6 +11,7 @@
 namespace troupe {
 
 /// What a run is, before its first step, in torchtitan's order: model and parameters, precision, mesh, plan, memory of each kind and edge.
-void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device, std::uint32_t world_size);
+void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device,
+                std::uint32_t world_size);
 
 }  // namespace troupe

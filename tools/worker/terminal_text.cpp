@@ -30,7 +30,8 @@ std::string terminal_text(std::string_view bytes) {
     const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(bytes[i]); };
     const Lead lead = lead_of(byte(at));
     std::size_t end = at + 1;
-    while (end < bytes.size() && end < at + lead.length && byte(end) >= (end == at + 1 ? lead.low : 0x80) && byte(end) <= (end == at + 1 ? lead.high : 0xBF)) ++end;
+    while (end < bytes.size() && end < at + lead.length && byte(end) >= (end == at + 1 ? lead.low : 0x80) && byte(end) <= (end == at + 1 ? lead.high : 0xBF))
+      ++end;
     const bool whole = end == at + lead.length && !is_control(byte(at));
     text.append(whole ? bytes.substr(at, end - at) : replacement);
     at = end;

@@ -43,8 +43,8 @@ PlanShape shape_of(const TrainingEstimate& estimate, const TrainingOptions& opti
     unit.optimize = cost_of(static_cast<double>(cost.parameters) * 16 / options.world, nominal_bytes_per_nano);
     shape.units.push_back(unit);
   }
-  shape.units.front().backward_needs_weights = false;     // a scatter-add into the table's gradient
-  shape.units.back().keeps_weights_for_backward = true;   // the loss stands between its forward and its backward
+  shape.units.front().backward_needs_weights = false;    // a scatter-add into the table's gradient
+  shape.units.back().keeps_weights_for_backward = true;  // the loss stands between its forward and its backward
   shape.fp8_scales = options.float8.enable && !estimate.layout.float8.converted.empty();
   shape.scales_bytes = estimate.layout.float8.converted.size() * sizeof(float);
   return shape;
@@ -62,8 +62,8 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   TrainingJob job;
   job.model = std::move(model.value());
   job.options = options_of(config, static_cast<std::uint32_t>(*micro_batches), rank, world);
-  job.slots = {static_cast<std::uint32_t>(config.slots.batches), static_cast<std::uint32_t>(config.slots.weights), static_cast<std::uint32_t>(config.slots.gradients),
-               static_cast<std::uint32_t>(config.slots.snapshots)};
+  job.slots = {static_cast<std::uint32_t>(config.slots.batches), static_cast<std::uint32_t>(config.slots.weights),
+               static_cast<std::uint32_t>(config.slots.gradients), static_cast<std::uint32_t>(config.slots.snapshots)};
   job.shape = shape_of(estimate_training(job.model, job.options), job.options);
   auto plans = compile_plans(job.shape, job.slots, config.checkpoint.enable);
   if (!plans) return plans.error();

@@ -14,10 +14,10 @@ namespace troupe {
 
 struct TrainingJob {
   ModelDescription model;
-  TrainingOptions options;   ///< of this rank
+  TrainingOptions options;  ///< of this rank
   SlotCounts slots;
-  PlanShape shape;           ///< of one rank's step; the same on all
-  PlanSet plans;             ///< checked for all ranks together
+  PlanShape shape;  ///< of one rank's step; the same on all
+  PlanSet plans;    ///< checked for all ranks together
 };
 
 /// What rank `rank` of `world` trains. Errors name keys, units or the edge that would wait for ever.

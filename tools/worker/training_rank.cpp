@@ -70,8 +70,12 @@ class TrainingRankBody final : public RankBody {
 };
 
 TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, std::shared_ptr<FaultPlan> faults, const std::stop_token& stop)
-    : options_(options), start_(start), faults_(std::move(faults)), job_(take(plan_training(options.config, start.rank.value(), options.world_size))),
-      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_), device_(open_device(options.config)),
+    : options_(options),
+      start_(start),
+      faults_(std::move(faults)),
+      job_(take(plan_training(options.config, start.rank.value(), options.world_size))),
+      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_),
+      device_(open_device(options.config)),
       model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
   fill_state(start);
   open_data(start);
@@ -103,13 +107,16 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
   if (start.restore_step == Step{0}) return;
   const FoundCheckpoint found = take(checkpoints_.open(start.restore_step));
   restored_ = found.manifest.position;
-  if (auto restored = restore_state(found.manifest, found.folder, *storage_, model_->state(), {.model_only = false, .copy_in = copies_into(*device_)}); !restored) throw std::runtime_error(restored.error().message);
+  if (auto restored = restore_state(found.manifest, found.folder, *storage_, model_->state(), {.model_only = false, .copy_in = copies_into(*device_)});
+      !restored)
+    throw std::runtime_error(restored.error().message);
   model_->after_restore();
 }
 
 void TrainingRankBody::open_data(const EpochStart& start) {
   if (const auto hosts = static_cast<std::uint32_t>(options_.config.data.loader_hosts); hosts > 0) {
-    if (!device_->host_visible()) throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
+    if (!device_->host_visible())
+      throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
     const std::uint32_t number = loader_of(start.rank, hosts);
     loader_ = options_.batches->program(*options_.runtime, start.epoch, start.rank, loader_rank(number, options_.world_size));
     return options_.runtime->log.info(fmt::format("data: batches come from loader process {}", number));
@@ -128,7 +135,9 @@ void TrainingRankBody::open_data(const EpochStart& start) {
     loader.first_step = start.first_step;
     loader.first_row = restored_.data_row;
   }
-  if (start.rank == Rank{0}) options_.runtime->log.info(fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
+  if (start.rank == Rank{0})
+    options_.runtime->log.info(
+        fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
   loader.device = device_.get();
   loader_ = make_loader(corpus, loader);
 }

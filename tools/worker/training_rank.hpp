@@ -20,7 +20,7 @@ struct TrainingRankOptions {
   JobConfig config;
   std::uint32_t world_size = 1;
   std::filesystem::path run_folder;
-  Runtime* runtime = nullptr;        ///< of this rank
+  Runtime* runtime = nullptr;  ///< of this rank
   Directory* directory = nullptr;
   caf::actor_system* system = nullptr;
   const RankCommunicators* communicators = nullptr;

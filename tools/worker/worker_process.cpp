@@ -1,12 +1,12 @@
 #include "tools/worker/worker_process.hpp"
 
-#include <caf/actor_system.hpp>
-#include <caf/send.hpp>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <array>
+#include <caf/actor_system.hpp>
+#include <caf/send.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -85,7 +85,8 @@ struct HostedRank {
 
 class Worker {
  public:
-  Worker(const WorkerRequest& request, const WorkerPlace& place, const SignalQueue& signals) : request_(request), place_(place), signals_(signals), clock_(make_system_clock()) {}
+  Worker(const WorkerRequest& request, const WorkerPlace& place, const SignalQueue& signals)
+      : request_(request), place_(place), signals_(signals), clock_(make_system_clock()) {}
   ~Worker() { clear(); }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -122,8 +123,9 @@ class Worker {
     options.self = {place_.rank, Incarnation{0}};
     options.devices = network_devices(environment_, config_ ? config_->comm.interface : std::string{});
     if (!config_ || config_->trace.enable) options.tracer = &transport_tracer_;
-    link_ = std::make_unique<LetterLink>(directory_, *clock_, *process_log_, options, [this](Rank peer, const std::string& cause) { peer_lost(peer, cause); },
-                                         [this](TransportHandlers handlers) { return mail_.around(batches_.around(std::move(handlers))); });
+    link_ = std::make_unique<LetterLink>(
+        directory_, *clock_, *process_log_, options, [this](Rank peer, const std::string& cause) { peer_lost(peer, cause); },
+        [this](TransportHandlers handlers) { return mail_.around(batches_.around(std::move(handlers))); });
     mail_.use(link_->transport());
     Hello said;
     said.first = place_.rank;
@@ -142,8 +144,9 @@ class Worker {
       config_ = std::move(config.value());
     }
     const auto limit = std::chrono::seconds{config_ ? config_->comm.init_timeout_seconds : 60};
-    auto client = ControlClient::connect(place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); }, limit,
-                                         signals_.get());
+    auto client = ControlClient::connect(
+        place_.coordinator_host, place_.coordinator_port, [this] { return secret(); }, [this](const Secret& known) { return hello(known); }, limit,
+        signals_.get());
     if (!client) return client.error();
     client_ = std::move(client.value());
     const Welcome& welcome = client_->welcome();
@@ -174,16 +177,34 @@ class Worker {
       tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events), config_->trace.window()});
       transport_tracer_.use(*tracer_);
     }
-    communicators_ = std::make_unique<RankCommunicators>(RankCommunicators::Ground{.setting = config_->comm.collectives, .registry = request_.ranks_in_process == place_.world_size ? &registry_ : nullptr,
-                                                                                   .peers = &peers_, .link = link_.get(), .mail = &mail_, .clock = clock_.get()});
+    communicators_ =
+        std::make_unique<RankCommunicators>(RankCommunicators::Ground{.setting = config_->comm.collectives,
+                                                                      .registry = request_.ranks_in_process == place_.world_size ? &registry_ : nullptr,
+                                                                      .peers = &peers_,
+                                                                      .link = link_.get(),
+                                                                      .mail = &mail_,
+                                                                      .clock = clock_.get()});
     for (const Rank rank : ranks) {
       const RankLogOptions log{rank, folder / "logs" / fmt::format("rank-{}.log", rank.value()), launched_};
       auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
-      TrainingRankOptions parts{.config = *config_, .world_size = place_.world_size, .run_folder = folder, .runtime = &hosted->runtime, .directory = &directory_, .system = &system_->caf(),
-                                .communicators = communicators_.get(), .batches = &batches_, .tracer = tracer_.get()};
+      TrainingRankOptions parts{.config = *config_,
+                                .world_size = place_.world_size,
+                                .run_folder = folder,
+                                .runtime = &hosted->runtime,
+                                .directory = &directory_,
+                                .system = &system_->caf(),
+                                .communicators = communicators_.get(),
+                                .batches = &batches_,
+                                .tracer = tracer_.get()};
       hosted->factory = std::make_unique<TrainingRankFactory>(std::move(parts));
-      SupervisorOptions options{.world_size = place_.world_size, .config_hash = config_->hash(), .host = host_name(), .pid = static_cast<std::uint32_t>(::getpid()), .restored = seen,
-                                .factory = hosted->factory.get(), .builder = hosted->builder.get(), .events = &notices_};
+      SupervisorOptions options{.world_size = place_.world_size,
+                                .config_hash = config_->hash(),
+                                .host = host_name(),
+                                .pid = static_cast<std::uint32_t>(::getpid()),
+                                .restored = seen,
+                                .factory = hosted->factory.get(),
+                                .builder = hosted->builder.get(),
+                                .events = &notices_};
       hosted->supervisor = system_->caf().spawn<Supervisor>(ActorSeat{hosted->runtime, {rank, ActorKind::supervisor}, EpochId{0}}, options);
       directory_.add({rank, ActorKind::supervisor}, hosted->supervisor);
       start_supervisor(hosted->runtime, rank);
@@ -239,13 +260,15 @@ class Worker {
   void write_trace() {
     if (!tracer_) return;
     const std::filesystem::path file = std::filesystem::path(client_->welcome().run_folder) / "trace" / fmt::format("rank-{}.json", place_.rank.value());
-    if (auto written = tracer_->write(file); !written) ranks_.front()->log->warning(written.error().message);
-    else ranks_.front()->log->info("trace written to " + file.string());
+    if (auto written = tracer_->write(file); !written)
+      ranks_.front()->log->warning(written.error().message);
+    else
+      ranks_.front()->log->info("trace written to " + file.string());
   }
 
   void clear() {
     if (link_) link_->close(std::chrono::seconds{5});  // what was sent arrives first
-    client_.reset();  // its thread calls the link; from here on the Coordinator may see that we are gone
+    client_.reset();                                   // its thread calls the link; from here on the Coordinator may see that we are gone
     if (link_) link_->deafen();
     for (auto& rank : ranks_) {
       caf::anon_send_exit(rank->supervisor, caf::exit_reason::user_shutdown);
@@ -294,7 +317,8 @@ Result<std::unique_ptr<OwnHost>> start_own_host(const WorkerRequest& request, co
 
 int run_worker(const WorkerRequest& request, const WorkerPlace& place, const SignalQueue& signals) {
   if (request.ranks_in_process > place.world_size - place.rank.value()) {
-    std::fprintf(stderr, "rank %u: --ranks-in-process %u does not fit into a world of %u ranks\n", place.rank.value(), request.ranks_in_process, place.world_size);
+    std::fprintf(stderr, "rank %u: --ranks-in-process %u does not fit into a world of %u ranks\n", place.rank.value(), request.ranks_in_process,
+                 place.world_size);
     return 2;
   }
   std::unique_ptr<OwnHost> own;

@@ -14,10 +14,10 @@
 namespace troupe {
 
 struct WorkerRequest {
-  std::filesystem::path config;          ///< empty: the launcher tells it
+  std::filesystem::path config;  ///< empty: the launcher tells it
   std::vector<std::string> overrides;
   std::uint32_t ranks_in_process = 1;
-  bool overwrite = false;                ///< rank 0 without a launcher
+  bool overwrite = false;  ///< rank 0 without a launcher
 };
 
 /// Hosts ranks until the job ends: joins the Coordinator, runs a Supervisor for each rank, passes signals on. Returns the exit code:

@@ -17,8 +17,14 @@ constexpr std::int64_t block = 64;  // queries and keys of a block
 struct Extents {
   std::int64_t batch, sequence, heads, kv_heads, width, group, padded, room;
   Extents(const TensorView& q, const TensorView& k)
-      : batch(q.shape[0]), sequence(q.shape[1]), heads(q.shape[2]), kv_heads(k.shape[2]), width(q.shape[3]), group(heads / kv_heads),
-        padded((sequence + block - 1) / block * block), room((width + 15) / 16 * 16) {}
+      : batch(q.shape[0]),
+        sequence(q.shape[1]),
+        heads(q.shape[2]),
+        kv_heads(k.shape[2]),
+        width(q.shape[3]),
+        group(heads / kv_heads),
+        padded((sequence + block - 1) / block * block),
+        room((width + 15) / 16 * 16) {}
   [[nodiscard]] std::int64_t matrix() const { return padded * room; }
   [[nodiscard]] std::int64_t score_stride() const { return padded + 16; }  ///< no power of two: rows would share cache sets
   [[nodiscard]] std::int64_t query_head(std::int64_t b, std::int64_t h) const { return (b * sequence * heads + h) * width; }
@@ -93,7 +99,8 @@ void forward_group(const TensorView& q, const TensorView& k, const TensorView& v
     load_rows(q.as<const T>() + e.query_head(b, h), e.heads * e.width, e, static_cast<float>(scale), queries);
     for (std::int64_t first = 0; first < e.padded; first += block) {
       const std::int64_t columns = first + block;  // keys that any of these queries may see
-      block_product({queries + first * e.room, e.room, 1}, {key_panels, e.room * block_panel, block_panel}, block, e.room, columns, scores, e.score_stride(), false);
+      block_product({queries + first * e.room, e.room, 1}, {key_panels, e.room * block_panel, block_panel}, block, e.room, columns, scores, e.score_stride(),
+                    false);
       float row_sums[block];
       const std::int64_t rows = std::min(block, e.sequence - first);
       for (std::int64_t i = 0; i < rows; ++i) {
@@ -155,8 +162,10 @@ void backward_head(const BackwardRoom& room, const float* lse, float scale, cons
     const std::int64_t panels = key * e.room;  // the block's panels start here
     for (std::int64_t query = key; query < e.padded; query += block) {
       const std::int64_t at = query * e.room;
-      block_product({room.queries + at, e.room, 1}, {room.key_panels + panels, e.room * block_panel, block_panel}, block, e.room, block, room.scores, block, false);
-      block_product({room.dout + at, e.room, 1}, {room.value_panels + panels, e.room * block_panel, block_panel}, block, e.room, block, room.products, block, false);
+      block_product({room.queries + at, e.room, 1}, {room.key_panels + panels, e.room * block_panel, block_panel}, block, e.room, block, room.scores, block,
+                    false);
+      block_product({room.dout + at, e.room, 1}, {room.value_panels + panels, e.room * block_panel, block_panel}, block, e.room, block, room.products, block,
+                    false);
       differentiate(room.scores, room.products, lse + query, room.along + query, scale, std::min(block, e.sequence - query), query == key);
       block_product({room.scores, 1, block}, {room.dout + at, block_panel, e.room}, block, block, e.room, room.dvalues + panels, e.room, true);
       block_product({room.products, 1, block}, {room.queries + at, block_panel, e.room}, block, block, e.room, room.dkeys + panels, e.room, true);

@@ -15,7 +15,9 @@ namespace {
 struct Layout {
   std::int64_t batch, sequence, heads, kv_heads, width;
   [[nodiscard]] std::int64_t query(std::int64_t b, std::int64_t s, std::int64_t h) const { return ((b * sequence + s) * heads + h) * width; }
-  [[nodiscard]] std::int64_t key(std::int64_t b, std::int64_t s, std::int64_t h) const { return ((b * sequence + s) * kv_heads + h / (heads / kv_heads)) * width; }
+  [[nodiscard]] std::int64_t key(std::int64_t b, std::int64_t s, std::int64_t h) const {
+    return ((b * sequence + s) * kv_heads + h / (heads / kv_heads)) * width;
+  }
 };
 
 template <class T>

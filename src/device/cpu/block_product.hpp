@@ -18,7 +18,7 @@ inline constexpr std::int64_t block_panel = 32;  ///< columns of a panel
 
 /// out [rows, columns] (+)= left [rows, inner] right [inner, columns] in fp32; rows a multiple of 8, columns of 16;
 /// out's rows lie `stride` floats apart.
-void block_product(const LeftBlock& left, const RightBlock& right, std::int64_t rows, std::int64_t inner, std::int64_t columns, float* out,
-                   std::int64_t stride, bool accumulate);
+void block_product(const LeftBlock& left, const RightBlock& right, std::int64_t rows, std::int64_t inner, std::int64_t columns, float* out, std::int64_t stride,
+                   bool accumulate);
 
 }  // namespace troupe::cpu

@@ -14,8 +14,8 @@ void check_tokens(const char* operation, const TensorView& tokens, std::int64_t 
   const auto* ids = tokens.as<const std::int32_t>();
   for (std::int64_t t = 0; t < tokens.shape[0]; ++t) {
     if (ids[t] >= 0 && ids[t] < vocabulary) continue;
-    throw std::out_of_range(std::string(operation) + ": token " + std::to_string(ids[t]) + " at position " + std::to_string(t) +
-                            " is outside the table of " + std::to_string(vocabulary) + " rows: does the tokenizer belong to the model?");
+    throw std::out_of_range(std::string(operation) + ": token " + std::to_string(ids[t]) + " at position " + std::to_string(t) + " is outside the table of " +
+                            std::to_string(vocabulary) + " rows: does the tokenizer belong to the model?");
   }
 }
 
@@ -38,7 +38,8 @@ bool lookup_shapes(const TensorView& tokens, const TensorView& table, const Tens
 }  // namespace
 
 void CpuKernels::embedding(Stream&, TensorView tokens, TensorView table, TensorView out) {
-  const Arguments arguments("embedding", "tokens [T] int32, table [V,D] and out [T,D] of one floating type", {{"tokens", tokens}, {"table", table}, {"out", out}});
+  const Arguments arguments("embedding", "tokens [T] int32, table [V,D] and out [T,D] of one floating type",
+                            {{"tokens", tokens}, {"table", table}, {"out", out}});
   arguments.require(lookup_shapes(tokens, table, out) && table.dtype == out.dtype);
   check_tokens("embedding", tokens, table.shape[0]);
   const auto* ids = tokens.as<const std::int32_t>();

@@ -10,8 +10,8 @@ namespace troupe::cpu {
 struct E4m3 {
   static constexpr int mantissa = 3, bias = 7;
   static constexpr float largest = 448.0F;
-  static constexpr std::uint32_t nan = 0x7f;       ///< the one NaN; no infinity
-  static constexpr std::uint32_t special = 0x7f;   ///< codes from here on are not finite
+  static constexpr std::uint32_t nan = 0x7f;      ///< the one NaN; no infinity
+  static constexpr std::uint32_t special = 0x7f;  ///< codes from here on are not finite
 };
 struct E5m2 {
   static constexpr int mantissa = 2, bias = 15;

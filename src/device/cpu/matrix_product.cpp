@@ -1,5 +1,6 @@
 #include "src/device/cpu/matrix_product.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/from_blob.h>
@@ -49,6 +50,8 @@ Operand in_float(const Operand& operand, Scratch::Use room, Scratch& scratch) {
 }  // namespace
 
 void multiply_by_torch(const Operand& left, const Operand& right, const TensorView& out, bool accumulate, float factor, Scratch& scratch) {
+  // OpenMP's thread count belongs to the calling thread: a lane's would take every core unless told what at::set_num_threads said.
+  at::internal::lazy_init_num_threads();
   const c10::InferenceMode no_autograd;
   const bool same = left.matrix.dtype == right.matrix.dtype && left.matrix.dtype == out.dtype;
   // In bf16 a factor or an addend would be one rounding more.

@@ -38,9 +38,9 @@ __attribute__((target("avx512f"))) void transpose_block(const std::uint16_t* fro
   // a[4g + j], lane l: columns 4l + j of rows 4g … 4g + 3.
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);            // lanes 0, 2 of groups 0, 1
-    b[4 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);   // lanes 0, 2 of groups 2, 3
-    b[8 + j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);        // lanes 1, 3
+    b[j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0x88);           // lanes 0, 2 of groups 0, 1
+    b[4 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0x88);  // lanes 0, 2 of groups 2, 3
+    b[8 + j] = _mm512_shuffle_i32x4(a[j], a[4 + j], 0xdd);       // lanes 1, 3
     b[12 + j] = _mm512_shuffle_i32x4(a[8 + j], a[12 + j], 0xdd);
   }
 #pragma GCC unroll 4

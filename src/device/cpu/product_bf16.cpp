@@ -57,8 +57,8 @@ TROUPE_BF16_PRODUCTS void multiply_tile(const LeftPairs& left, const std::uint32
 }
 
 using TileFunction = void (*)(const LeftPairs&, const std::uint32_t*, std::int64_t, float*);
-constexpr TileFunction tile_functions[tile_rows + 1] = {nullptr,           multiply_tile<1>, multiply_tile<2>,  multiply_tile<3>, multiply_tile<4>,
-                                                        multiply_tile<5>,  multiply_tile<6>, multiply_tile<7>,  multiply_tile<8>, multiply_tile<9>,
+constexpr TileFunction tile_functions[tile_rows + 1] = {nullptr,           multiply_tile<1>,  multiply_tile<2>, multiply_tile<3>, multiply_tile<4>,
+                                                        multiply_tile<5>,  multiply_tile<6>,  multiply_tile<7>, multiply_tile<8>, multiply_tile<9>,
                                                         multiply_tile<10>, multiply_tile<11>, multiply_tile<12>};
 #endif
 
@@ -103,7 +103,8 @@ void multiply_bf16(const Operand& left, const Operand& right, const TensorView& 
   auto* packed_right = scratch.take<std::uint32_t>(Scratch::Use::right, packed_pairs(columns, inner, tile_columns));
   const auto* right_values = right.matrix.as<const std::uint16_t>();
   // A transposed right operand is [columns, inner] in memory: its rows are the product's columns.
-  right.transposed ? pack_rows(right_values, columns, inner, tile_columns, packed_right) : pack_columns(right_values, columns, inner, tile_columns, packed_right);
+  right.transposed ? pack_rows(right_values, columns, inner, tile_columns, packed_right)
+                   : pack_columns(right_values, columns, inner, tile_columns, packed_right);
   const bool in_place = packed_left.pair_stride == 1;
   in_parallel((columns + tile_columns - 1) / tile_columns, 1, [&](std::int64_t first, std::int64_t last) {
     alignas(64) float tile[tile_rows * tile_columns];

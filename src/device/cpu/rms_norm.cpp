@@ -88,8 +88,8 @@ void CpuKernels::rms_norm(Stream&, TensorView x, TensorView w, double eps, Tenso
   });
 }
 
-void CpuKernels::rms_norm_backward(Stream& stream, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx,
-                                   TensorView dw, bool accumulate_dw) {
+void CpuKernels::rms_norm_backward(Stream& stream, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
+                                   bool accumulate_dw) {
   const Arguments arguments("rms_norm_backward", "dy, x, dx [T,D] and w [D] of one floating type, rstd [T] and dw [D] float32 (float64 beside float64)",
                             {{"dy", dy}, {"x", x}, {"w", w}, {"rstd", rstd}, {"dx", dx}, {"dw", dw}});
   arguments.require(same_rows(x, w, rstd) && dy.shape == x.shape && dy.dtype == x.dtype && dx.shape == x.shape && dx.dtype == x.dtype && dw.shape == w.shape &&

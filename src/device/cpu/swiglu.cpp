@@ -47,9 +47,8 @@ void CpuKernels::swiglu(Stream&, TensorView gate, TensorView up, TensorView out)
   const Arguments arguments("swiglu", "gate, up, out of one shape and floating type", {{"gate", gate}, {"up", up}, {"out", out}});
   arguments.require(alike(gate, up) && alike(gate, out) && Arguments::floating(gate.dtype));
   with_floating(gate.dtype, [&]<class T>(Type<T>) {
-    in_parallel(gate.shape.elements(), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
-      forward_part(gate.as<const T>(), up.as<const T>(), out.as<T>(), first, last);
-    });
+    in_parallel(gate.shape.elements(), elements_a_thread,
+                [&](std::int64_t first, std::int64_t last) { forward_part(gate.as<const T>(), up.as<const T>(), out.as<T>(), first, last); });
   });
 }
 

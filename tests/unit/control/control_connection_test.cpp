@@ -97,7 +97,8 @@ class ControlConnection : public ::testing::Test {
 
 TEST_F(ControlConnection, AReadableDescriptorInterruptsAClientWhereverItWaits) {
   const auto join = [this](std::uint16_t port, const Bell& interrupt) {
-    return ControlClient::connect("127.0.0.1", port, [this] { return Result<Secret>{client_secret_}; }, [](const Secret&) { return Result<Hello>{Hello{}}; }, 1h, interrupt.get());
+    return ControlClient::connect(
+        "127.0.0.1", port, [this] { return Result<Secret>{client_secret_}; }, [](const Secret&) { return Result<Hello>{Hello{}}; }, 1h, interrupt.get());
   };
   const auto silent = listen_tcp("127.0.0.1", 0);  // connects, and never answers
   ASSERT_TRUE(silent.ok());
@@ -125,7 +126,8 @@ TEST_F(ControlConnection, GivesWorkersTheConfigurationAndEachOthersAddresses) {
   EXPECT_EQ((*first)->welcome().address, (std::vector{std::byte{1}, std::byte{255}}));
   EXPECT_TRUE(heard_.wait_for("complete 2"));
   Heard told;
-  (*first)->watch({[&](const std::vector<Peer>& peers) { told.add(std::to_string(peers.size()) + " peers, rank " + std::to_string(peers[1].first.value())); }, [](const std::string&) {}});
+  (*first)->watch({[&](const std::vector<Peer>& peers) { told.add(std::to_string(peers.size()) + " peers, rank " + std::to_string(peers[1].first.value())); },
+                   [](const std::string&) {}});
   EXPECT_TRUE(told.wait_for("2 peers, rank 1"));
   first->reset();
 }
@@ -170,7 +172,8 @@ TEST_F(ControlConnection, DropsASilentPeerAndServesOthersMeanwhile) {
 
 TEST_F(ControlConnection, DropsNonsenseAndFramesThatAreTooLong) {
   listen(1);
-  for (const std::string& nonsense : {std::string(64, '\xff'), std::string("GET / HTTP/1.1\r\n\r\n"), encode(ControlKind::challenge, std::string(4096, 'x')), encode(ControlKind::proof, "early")}) {
+  for (const std::string& nonsense : {std::string(64, '\xff'), std::string("GET / HTTP/1.1\r\n\r\n"), encode(ControlKind::challenge, std::string(4096, 'x')),
+                                      encode(ControlKind::proof, "early")}) {
     const auto peer = connect_tcp("127.0.0.1", server_->port(), 5s);
     ASSERT_TRUE(peer.ok());
     (void)write_all(*peer, nonsense, 5s);

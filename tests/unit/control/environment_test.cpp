@@ -29,7 +29,8 @@ TEST(WorkerPlace, OfSlurmIsTheFirstHostOfTheListUnlessTheMasterIsNamed) {
   EXPECT_EQ(place->coordinator_host, "n007");
   EXPECT_EQ(place->rank, Rank{2});
   EXPECT_EQ(place->coordinator_port, 29501);
-  const auto named = place_in({{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "n[007-008]"}, {"MASTER_ADDR", "n008"}, {"MASTER_PORT", "4000"}});
+  const auto named =
+      place_in({{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "n[007-008]"}, {"MASTER_ADDR", "n008"}, {"MASTER_PORT", "4000"}});
   EXPECT_EQ(named->coordinator_host, "n008");
   EXPECT_EQ(named->coordinator_port, 4001);
 }
@@ -42,8 +43,10 @@ TEST(WorkerPlace, CoordinatorOfTroupeWinsOverStarters) {
 }
 
 TEST(WorkerPlace, ErrorsNameTheVariable) {
-  EXPECT_NE(place_in({{"RANK", "one"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}).error().message.find("RANK is \"one\""), std::string::npos);
-  EXPECT_NE(place_in({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}).error().message.find("WORLD_SIZE is 2"), std::string::npos);
+  EXPECT_NE(place_in({{"RANK", "one"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}).error().message.find("RANK is \"one\""),
+            std::string::npos);
+  EXPECT_NE(place_in({{"RANK", "2"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}).error().message.find("WORLD_SIZE is 2"),
+            std::string::npos);
   EXPECT_NE(place_in({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}}).error().message.find("MASTER_ADDR"), std::string::npos);
   EXPECT_NE(place_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_NODELIST", ""}}).error().message.find("SLURM_NODELIST"), std::string::npos);
   EXPECT_NE(place_in({{"TROUPE_COORDINATOR", "nonsense"}}).error().message.find("TROUPE_COORDINATOR"), std::string::npos);

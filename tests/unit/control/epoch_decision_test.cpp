@@ -22,7 +22,9 @@ EpochOptions of_world(std::uint32_t ranks) {
   options.job = "job";
   return options;
 }
-JoinedRank rank(std::uint32_t number, std::uint32_t world) { return {.rank = Rank{number}, .world_size = world, .config_hash = 7, .host = "here", .pid = 100 + number, .restored = Step{0}}; }
+JoinedRank rank(std::uint32_t number, std::uint32_t world) {
+  return {.rank = Rank{number}, .world_size = world, .config_hash = 7, .host = "here", .pid = 100 + number, .restored = Step{0}};
+}
 
 std::string refusal(const EpochDecision& decision, std::optional<Rank> at_fault) {
   const auto* refused = std::get_if<RefuseEpoch>(&decision);
@@ -112,7 +114,8 @@ TEST(EpochDecision, TheLargestWorldsEpochBeginFitsIntoAFrameAndALargerWorldIsRef
   });
   ASSERT_TRUE(sent.last);
   EXPECT_LE(sent.last->bytes().size() + frame_header_bytes + frame_mac_bytes, max_frame_bytes);
-  EXPECT_NE(refusal(decide_epoch(Nanos{0}, {}, of_world(largest_world + 1)), std::nullopt).find("a job of 1801 ranks: this version takes at most 1800"), std::string::npos);
+  EXPECT_NE(refusal(decide_epoch(Nanos{0}, {}, of_world(largest_world + 1)), std::nullopt).find("a job of 1801 ranks: this version takes at most 1800"),
+            std::string::npos);
   EXPECT_TRUE(std::holds_alternative<KeepWaiting>(decide_epoch(Nanos{0}, {}, of_world(largest_world))));
 }
 

@@ -19,7 +19,8 @@ class HostAgentTest : public ::testing::Test {
   HostAgentTest() { ::pthread_sigmask(SIG_SETMASK, nullptr, &mask_); }
   ~HostAgentTest() override { ::pthread_sigmask(SIG_SETMASK, &mask_, nullptr); }
   void start(const char* text) {
-    const WorkerCommand command{.executable = "/bin/sh", .arguments = {"-c", text}, .environment = {}, .log = folder_.path() / "log", .first = Rank{0}, .ranks = 1};
+    const WorkerCommand command{
+        .executable = "/bin/sh", .arguments = {"-c", text}, .environment = {}, .log = folder_.path() / "log", .first = Rank{0}, .ranks = 1};
     const auto started = agent_.start(command);
     ASSERT_TRUE(started.ok()) << started.error().message;
   }

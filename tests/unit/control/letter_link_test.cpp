@@ -24,7 +24,8 @@ TEST(LetterLink, ALetterTooLongForAFrameIsToldAsAnError) {
   directory.set_remote(&link);
   Runtime runtime{*clock, log, directory};
   const auto fault_of = [&](std::size_t length) {
-    send<schema::FaultReport>(runtime, Heading{coordinator_address, {Rank{0}, ActorKind::supervisor}, {}, {}, Nanos{0}, 0}, [&](auto body) { body.setCause(std::string(length, 'x')); });
+    send<schema::FaultReport>(runtime, Heading{coordinator_address, {Rank{0}, ActorKind::supervisor}, {}, {}, Nanos{0}, 0},
+                              [&](auto body) { body.setCause(std::string(length, 'x')); });
   };
   fault_of(4000);
   EXPECT_TRUE(log.errors.empty()) << log.errors.front();

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <limits>
 
 #include "src/runtime/join_digests.hpp"
-
-#include <limits>
 
 namespace troupe {
 namespace {

@@ -24,7 +24,10 @@ TEST(TerminalText, ReplacesWhatWouldSteerATerminal) {
   const std::string no = "\uFFFD";
   EXPECT_EQ(terminal_text("\x1B[2J"), no + "[2J");
   EXPECT_EQ(terminal_text("back\rspace\b\x7F"), "back" + no + "space" + no + no);
-  EXPECT_EQ(terminal_text("\xC2\x9B" "2J"), no + no + "2J") << "the same as ESC [, as one character";
+  EXPECT_EQ(terminal_text("\xC2\x9B"
+                          "2J"),
+            no + no + "2J")
+      << "the same as ESC [, as one character";
   EXPECT_EQ(terminal_text(std::string_view("\0", 1)), no);
 }
 

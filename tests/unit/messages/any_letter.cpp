@@ -14,7 +14,7 @@ void collect(const DynamicValue::Reader& value, const std::string& path, std::ma
     case DynamicValue::STRUCT: {
       const auto object = value.as<DynamicStruct>();
       for (const auto field : object.getSchema().getNonUnionFields()) collect(object.get(field), path + "." + field.getProto().getName().cStr(), fields);
-      KJ_IF_MAYBE(field, object.which()) collect(object.get(*field), path + "." + field->getProto().getName().cStr(), fields);
+      KJ_IF_MAYBE (field, object.which()) collect(object.get(*field), path + "." + field->getProto().getName().cStr(), fields);
       return;
     }
     case DynamicValue::LIST: {
@@ -44,8 +44,10 @@ void fill(DynamicStruct::Builder object);
 
 void fill_list(DynamicList::Builder list, const std::string& name) {
   for (unsigned i = 0; i < list.size(); ++i) {
-    if (list.getSchema().whichElementType() == capnp::schema::Type::STRUCT) fill(list[i].as<DynamicStruct>());
-    else list.set(i, number_for(name) + i);
+    if (list.getSchema().whichElementType() == capnp::schema::Type::STRUCT)
+      fill(list[i].as<DynamicStruct>());
+    else
+      list.set(i, number_for(name) + i);
   }
 }
 

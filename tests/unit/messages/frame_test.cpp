@@ -1,3 +1,5 @@
+#include "messages/frame.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -6,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "messages/frame.hpp"
 #include "messages/open.hpp"
 #include "messages/write.hpp"
 #include "tests/unit/messages/any_letter.hpp"
@@ -23,8 +24,16 @@ Session session(std::uint64_t job = 42, int key = 7) {
 }
 
 std::shared_ptr<const Parcel> letter(std::uint64_t step = 9, Lease lease = {}) {
-  const Heading heading{.to = {bob.rank, ActorKind::supervisor}, .from = {alice.rank, ActorKind::checkpoint}, .where = {EpochId{2}, Step{step}, {}, {}}, .operation = {}};
-  return write<schema::ShardSaved>(heading, [](auto body) { body.setFile("model-0.safetensors"); body.setBytes((std::uint64_t{1} << 32) + 8); body.setOk(true); }, std::move(lease));
+  const Heading heading{
+      .to = {bob.rank, ActorKind::supervisor}, .from = {alice.rank, ActorKind::checkpoint}, .where = {EpochId{2}, Step{step}, {}, {}}, .operation = {}};
+  return write<schema::ShardSaved>(
+      heading,
+      [](auto body) {
+        body.setFile("model-0.safetensors");
+        body.setBytes((std::uint64_t{1} << 32) + 8);
+        body.setOk(true);
+      },
+      std::move(lease));
 }
 
 class Frames : public testing::Test {
@@ -140,11 +149,11 @@ TEST_F(Frames, WithARightMacButFalseStatementsAreDropped) {
     EXPECT_FALSE(opener_.open(bad).ok());
     EXPECT_EQ(counts_.of(expected), before + 1) << name_of(expected) << " at " << offset;
   };
-  change(6, 7, FrameProblem::type);                              // an unknown type
-  change(40, 1, FrameProblem::epoch);                            // another epoch than the letter's
-  change(48, 1, FrameProblem::length);                           // one word more than there is
-  change(48, std::uint64_t{1} << 61, FrameProblem::length);      // words · 8 wraps to the true length
-  change(frame_header_bytes, 1, FrameProblem::structure);        // two segments
+  change(6, 7, FrameProblem::type);                                             // an unknown type
+  change(40, 1, FrameProblem::epoch);                                           // another epoch than the letter's
+  change(48, 1, FrameProblem::length);                                          // one word more than there is
+  change(48, std::uint64_t{1} << 61, FrameProblem::length);                     // words · 8 wraps to the true length
+  change(frame_header_bytes, 1, FrameProblem::structure);                       // two segments
   change(frame_header_bytes, std::uint64_t{1} << 32, FrameProblem::structure);  // a longer segment
 }
 
@@ -169,8 +178,14 @@ TEST(CheckLetter, RefusesIndicesOutsideTheirTables) {
   };
   EXPECT_FALSE(problem_of([](auto e) { e.getBody().initTick(); }));
   const auto is_value = [](const auto& problem) { return problem && problem->problem == FrameProblem::value; };
-  EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initTick(); e.getTo().setActor(8); })));
-  EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initTick(); e.getFrom().setActor(65535); })));
+  EXPECT_TRUE(is_value(problem_of([](auto e) {
+    e.getBody().initTick();
+    e.getTo().setActor(8);
+  })));
+  EXPECT_TRUE(is_value(problem_of([](auto e) {
+    e.getBody().initTick();
+    e.getFrom().setActor(65535);
+  })));
   EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initSlotHome().setEdge(4); })));
   EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initLaneDone().setLane(6); })));
   EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initLaneDone().setOutcome(3); })));
@@ -217,9 +232,10 @@ TEST(CheckLetter, RefusesPointersThatOnlyACheckedReaderFollows) {
   auto far = kj::heapArray<capnp::word>(words.size() + 1);
   std::memcpy(far.begin(), words.begin(), words.asBytes().size());
   auto* all = reinterpret_cast<std::uint64_t*>(far.begin());
-  all[0] += std::uint64_t{1} << 32;                                              // one more word in the segment:
-  const std::uint64_t pad = words.size() - 1;                                    // the landing pad,
-  all[words.size()] = (all[1] & 0xffffffff00000000ULL) | (static_cast<std::uint32_t>(-static_cast<std::int32_t>(pad)) << 2);  // which points back to the envelope
+  all[0] += std::uint64_t{1} << 32;            // one more word in the segment:
+  const std::uint64_t pad = words.size() - 1;  // the landing pad,
+  all[words.size()] =
+      (all[1] & 0xffffffff00000000ULL) | (static_cast<std::uint32_t>(-static_cast<std::int32_t>(pad)) << 2);  // which points back to the envelope
   all[1] = pad << 3 | 2;
   capnp::FlatArrayMessageReader checked(far);
   ASSERT_EQ(checked.getRoot<schema::Envelope>().getBody().getBatchReady().getTokens(), 77U);

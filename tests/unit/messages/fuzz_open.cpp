@@ -30,7 +30,11 @@ void open_and_read(std::span<const std::byte> frame) {
   ++accepted;
   if (opened->header.type != FrameType::letter) return;
   const auto parcel = std::make_shared<const Parcel>(kj::mv(opened->words), Lease{});
-  if (!dispatch(parcel, [](const auto& letter) { (void)letter.where(); (void)letter.body().totalSize(); })) throw std::runtime_error("its kind is unknown");
+  if (!dispatch(parcel, [](const auto& letter) {
+        (void)letter.where();
+        (void)letter.body().totalSize();
+      }))
+    throw std::runtime_error("its kind is unknown");
   if (test::fields_of(parcel->envelope()).empty()) throw std::runtime_error("it has no fields");
 }
 
@@ -66,7 +70,9 @@ std::vector<std::vector<std::uint8_t>> corpus() {
 void mutate(std::vector<std::uint8_t>& bytes, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   // Mostly behind the header, whose checks stop nearly everything else.
-  const auto place = [&] { return bytes.size() > frame_header_bytes && random() % 8 != 0 ? frame_header_bytes + below(bytes.size() - frame_header_bytes) : below(bytes.size()); };
+  const auto place = [&] {
+    return bytes.size() > frame_header_bytes && random() % 8 != 0 ? frame_header_bytes + below(bytes.size() - frame_header_bytes) : below(bytes.size());
+  };
   switch (random() % 6) {
     case 0: bytes[place()] ^= static_cast<std::uint8_t>(1U << (random() % 8)); break;
     case 1: bytes[place()] = static_cast<std::uint8_t>(random()); break;
@@ -104,11 +110,13 @@ int main(int argc, char** argv) {
     try {
       LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
     } catch (const std::exception& problem) {
-      std::fprintf(stderr, "run %llu, a changed %s, was accepted although it cannot be read: %s\n", static_cast<unsigned long long>(run), name_of(test::all_kinds()[kind]), problem.what());
+      std::fprintf(stderr, "run %llu, a changed %s, was accepted although it cannot be read: %s\n", static_cast<unsigned long long>(run),
+                   name_of(test::all_kinds()[kind]), problem.what());
       return 1;
     }
   }
-  std::printf("%llu mutated frames, %llu accepted and read in full\n", static_cast<unsigned long long>(runs), static_cast<unsigned long long>(accepted - seeds.size()));
+  std::printf("%llu mutated frames, %llu accepted and read in full\n", static_cast<unsigned long long>(runs),
+              static_cast<unsigned long long>(accepted - seeds.size()));
   return 0;
 }
 #endif

@@ -66,8 +66,8 @@ TEST(GoldenLetters, SurviveFieldsThatTheyDoNotHave) {
   auto longer = kj::heapArray<capnp::word>(words.size() + 1);
   std::memcpy(longer.begin(), words.begin(), words.asBytes().size());
   auto* all = reinterpret_cast<std::uint64_t*>(longer.begin());
-  all[words.size()] = 77;                      // the new field
-  all[0] += std::uint64_t{1} << 32;            // one more word in the segment
+  all[words.size()] = 77;            // the new field
+  all[0] += std::uint64_t{1} << 32;  // one more word in the segment
   const std::uint64_t two_data_words = std::uint64_t{2} << 32;
   int grown = 0;
   for (std::size_t i = 1; i < words.size(); ++i) {

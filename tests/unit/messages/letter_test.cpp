@@ -12,8 +12,12 @@ namespace troupe {
 namespace {
 
 Heading heading() {
-  return {.to = {Rank{3}, ActorKind::compute}, .from = coordinator_address, .where = {EpochId{7}, Step{11}, Micro{2}, Unit{5}}, .operation = OperationIndex{9},
-          .sent = Nanos{1234}, .flow = 77};
+  return {.to = {Rank{3}, ActorKind::compute},
+          .from = coordinator_address,
+          .where = {EpochId{7}, Step{11}, Micro{2}, Unit{5}},
+          .operation = OperationIndex{9},
+          .sent = Nanos{1234},
+          .flow = 77};
 }
 
 TEST(Letter, CarriesItsHeadingBodyAndLease) {
@@ -21,7 +25,12 @@ TEST(Letter, CarriesItsHeadingBodyAndLease) {
   int releases = 0;
   {
     const Letter<schema::BatchReady> letter{write<schema::BatchReady>(
-        heading(), [](auto body) { body.setTokens(4096); body.setDigest(42); }, Lease{SlotIndex{1}, memory, [&] { ++releases; }})};
+        heading(),
+        [](auto body) {
+          body.setTokens(4096);
+          body.setDigest(42);
+        },
+        Lease{SlotIndex{1}, memory, [&] { ++releases; }})};
     EXPECT_EQ(letter.body().getTokens(), 4096U);
     EXPECT_EQ(letter.body().getDigest(), 42U);
     EXPECT_EQ(letter.to(), (ActorAddress{Rank{3}, ActorKind::compute}));
@@ -72,7 +81,10 @@ TEST(Letter, OfAnUnknownKindIsNotDispatched) {
   auto* shorts = reinterpret_cast<std::uint16_t*>(words.begin());
   int found = 0;
   for (std::size_t i = 0; i < words.size() * 4; ++i) {
-    if (shorts[i] == tick) { shorts[i] = 999; ++found; }
+    if (shorts[i] == tick) {
+      shorts[i] = 999;
+      ++found;
+    }
   }
   ASSERT_EQ(found, 1);
   const auto parcel = std::make_shared<const Parcel>(kj::mv(words), Lease{});
@@ -82,7 +94,10 @@ TEST(Letter, OfAnUnknownKindIsNotDispatched) {
 
 TEST(Letter, LongerThanTheScratchIsStillOneSegment) {
   const std::string text(20000, 'x');
-  const auto parcel = write<schema::FaultReport>(heading(), [&](auto body) { body.setCause(text.c_str()); body.setRank(4); });
+  const auto parcel = write<schema::FaultReport>(heading(), [&](auto body) {
+    body.setCause(text.c_str());
+    body.setRank(4);
+  });
   std::uint32_t segments_minus_one = 1;
   std::memcpy(&segments_minus_one, parcel->bytes().data(), sizeof segments_minus_one);
   EXPECT_EQ(segments_minus_one, 0U);
