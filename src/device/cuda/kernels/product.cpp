@@ -1,0 +1,313 @@
+#include "src/device/cuda/kernels/product.hpp"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace troupe::cuda {
+namespace {
+
+void check_blas(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw std::runtime_error(std::string(what) + ": " + cublasLtGetStatusString(status));
+}
+
+cudaDataType_t data_type(Element element) {
+  switch (element) {
+    case Element::f32: return CUDA_R_32F;
+    case Element::bf16: return CUDA_R_16BF;
+    case Element::e4m3: return CUDA_R_8F_E4M3;
+    case Element::e5m2: return CUDA_R_8F_E5M2;
+    default: refuse("product", "operands of fp32, bf16, e4m3 or e5m2");
+  }
+}
+
+bool is_float8(Element element) { return element == Element::e4m3 || element == Element::e5m2; }
+
+/// The largest power of two that divides the address, up to what any algorithm asks for.
+std::uint32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address == 0 ? 256 : address & (~address + 1)));
+}
+
+template <class T, void (*drop)(T)>
+class Handle {
+ public:
+  Handle() = default;
+  ~Handle() {
+    if (value != nullptr) drop(value);
+  }
+  Handle(Handle&& other) noexcept : value(std::exchange(other.value, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(value, other.value);
+    return *this;
+  }
+  T value = nullptr;
+};
+void drop_description(cublasLtMatmulDesc_t value) { cublasLtMatmulDescDestroy(value); }
+void drop_layout(cublasLtMatrixLayout_t value) { cublasLtMatrixLayoutDestroy(value); }
+void drop_preference(cublasLtMatmulPreference_t value) { cublasLtMatmulPreferenceDestroy(value); }
+using Description = Handle<cublasLtMatmulDesc_t, drop_description>;
+using Layout = Handle<cublasLtMatrixLayout_t, drop_layout>;
+using Preference = Handle<cublasLtMatmulPreference_t, drop_preference>;
+
+template <class T>
+void set(const Description& description, cublasLtMatmulDescAttributes_t name, const T& value) {
+  check_blas(cublasLtMatmulDescSetAttribute(description.value, name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+}
+template <class T>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t name, const T& value) {
+  check_blas(cublasLtMatmulPreferenceSetAttribute(preference.value, name, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
+}
+
+/// All that an algorithm depends on: sizes, strides, types, modes, alignments.
+using Key = std::array<std::int64_t, 20>;
+
+Key key_of(const Product& p, std::size_t workspace_bytes) {
+  return {p.rows,
+          p.columns,
+          p.depth,
+          p.a.stride,
+          p.b.stride,
+          p.d_stride,
+          static_cast<std::int64_t>(p.a.type),
+          static_cast<std::int64_t>(p.b.type),
+          static_cast<std::int64_t>(p.d_type),
+          p.a.transposed,
+          p.b.transposed,
+          p.accumulate,
+          p.c != nullptr,
+          p.a.inverse_scale != nullptr || p.b.inverse_scale != nullptr,
+          p.fast_accumulation,
+          p.multiprocessors,
+          alignment_of(p.a.data),
+          alignment_of(p.b.data),
+          std::min(alignment_of(p.d), alignment_of(p.c)),
+          static_cast<std::int64_t>(workspace_bytes)};
+}
+
+/// Row-major d = a b is column-major dᵀ = bᵀ aᵀ: b is the library's first operand, a its second.
+struct Plan {
+  Description description;
+  Layout first, second, result;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool found = false;
+};
+
+Layout layout_of(Element type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
+  Layout layout;
+  check_blas(cublasLtMatrixLayoutCreate(&layout.value, data_type(type), static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), stride),
+             "cublasLtMatrixLayoutCreate");
+  return layout;
+}
+
+/// A row-major matrix is its transpose in column-major: columns first.
+Layout operand_layout(const Operand& operand, std::int64_t rows, std::int64_t columns) {
+  return operand.transposed ? layout_of(operand.type, rows, columns, operand.stride) : layout_of(operand.type, columns, rows, operand.stride);
+}
+
+Plan describe(const Product& p) {
+  Plan plan;
+  check_blas(cublasLtMatmulDescCreate(&plan.description.value, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
+  set(plan.description, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(plan.description, CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (is_float8(p.a.type)) set(plan.description, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(p.fast_accumulation));
+  if (p.multiprocessors > 0) set(plan.description, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<std::int32_t>(p.multiprocessors));
+  plan.first = operand_layout(p.b, p.depth, p.columns);
+  plan.second = operand_layout(p.a, p.rows, p.depth);
+  plan.result = layout_of(p.d_type, p.columns, p.rows, p.d_stride);
+  return plan;
+}
+
+void set_scales(const Plan& plan, const Product& p) {
+  if (!is_float8(p.a.type)) return;
+  set(plan.description, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b.inverse_scale);
+  set(plan.description, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a.inverse_scale);
+}
+
+void require_shapes(const Product& p) {
+  const bool a = p.a.stride >= (p.a.transposed ? p.rows : p.depth), b = p.b.stride >= (p.b.transposed ? p.depth : p.columns);
+  if (!a || !b || p.d_stride < p.columns) refuse("product", "strides of at least a row's length");
+  if (is_float8(p.a.type) != is_float8(p.b.type)) refuse("product", "two fp8 operands or none");
+  if (p.accumulate && p.c != nullptr) refuse("product", "accumulate or c, not both");
+  if (p.d_type != Element::f32 && p.d_type != Element::bf16) refuse("product", "a result of fp32 or bf16");
+}
+
+}  // namespace
+
+struct Products::Parts {
+  Settings settings;
+  cublasLtHandle_t handle = nullptr;
+  std::map<Key, Plan> plans;
+  std::map<Key, cublasLtMatmulAlgo_t> adopted;
+
+  [[nodiscard]] cublasStatus_t multiply(cudaStream_t stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Product& p, void* d,
+                                        void* workspace, std::size_t bytes) const {
+    const float one = 1.0F, beta = p.accumulate || p.c != nullptr ? 1.0F : 0.0F;
+    const void* c = p.c != nullptr ? p.c : p.accumulate ? p.d : d;
+    return cublasLtMatmul(handle, plan.description.value, &one, p.b.data, plan.first.value, p.a.data, plan.second.value, &beta, c, plan.result.value, d,
+                          plan.result.value, &algorithm, workspace, bytes, stream);
+  }
+  [[nodiscard]] std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Plan& plan, const Product& p, std::size_t bytes) const;
+  [[nodiscard]] cublasLtMatmulAlgo_t fastest(cudaStream_t stream, const Plan& plan, const std::vector<cublasLtMatmulHeuristicResult_t>& all, const Product& p,
+                                             void* workspace, std::size_t bytes) const;
+  Plan& plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes);
+  [[nodiscard]] std::string heading() const;
+};
+
+std::vector<cublasLtMatmulHeuristicResult_t> Products::Parts::candidates(const Plan& plan, const Product& p, std::size_t bytes) const {
+  Preference preference;
+  check_blas(cublasLtMatmulPreferenceCreate(&preference.value), "cublasLtMatmulPreferenceCreate");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b.data));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a.data));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::min(alignment_of(p.c), alignment_of(p.d)));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.d));
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(std::max(1, settings.sweep ? settings.candidates : 1)));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, plan.description.value, plan.first.value, plan.second.value, plan.result.value,
+                                                               plan.result.value, preference.value, static_cast<int>(found.size()), found.data(), &count);
+  found.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
+  found.erase(std::remove_if(found.begin(), found.end(), [](const auto& one) { return one.state != CUBLAS_STATUS_SUCCESS; }), found.end());
+  return found;
+}
+
+namespace {
+
+/// Memory for a result that must not be kept: the sweep of a product that adds to its result.
+struct Temporary {
+  explicit Temporary(std::size_t bytes) { check(cudaMalloc(&data, bytes), "memory for a product's sweep"); }
+  ~Temporary() { cudaFree(data); }
+  Temporary(const Temporary&) = delete;
+  void* data = nullptr;
+};
+
+struct Stopwatch {
+  Stopwatch() {
+    check(cudaEventCreate(&begin), "cudaEventCreate");
+    check(cudaEventCreate(&end), "cudaEventCreate");
+  }
+  ~Stopwatch() {
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  cudaEvent_t begin = nullptr, end = nullptr;
+};
+
+}  // namespace
+
+/// Interleaved rounds over all candidates, the best time of each counts: under a power cap the clock drifts while the sweep runs.
+cublasLtMatmulAlgo_t Products::Parts::fastest(cudaStream_t stream, const Plan& plan, const std::vector<cublasLtMatmulHeuristicResult_t>& all, const Product& p,
+                                              void* workspace, std::size_t bytes) const {
+  std::unique_ptr<Temporary> instead;
+  if (p.accumulate || p.c == p.d) instead = std::make_unique<Temporary>(static_cast<std::size_t>(p.rows * p.d_stride) * size_of(p.d_type));
+  void* d = instead ? instead->data : p.d;
+  Stopwatch watch;
+  std::vector<float> best(all.size(), 1e30F);
+  for (int round = 0; round <= settings.repeats; ++round) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      check(cudaEventRecord(watch.begin, stream), "cudaEventRecord");
+      const cublasStatus_t status = multiply(stream, plan, all[i].algo, p, d, workspace, bytes);
+      check(cudaEventRecord(watch.end, stream), "cudaEventRecord");
+      check(cudaEventSynchronize(watch.end), "a candidate of a product's sweep");
+      float milliseconds = 0;
+      check(cudaEventElapsedTime(&milliseconds, watch.begin, watch.end), "cudaEventElapsedTime");
+      if (round > 0 && status == CUBLAS_STATUS_SUCCESS) best[i] = std::min(best[i], milliseconds);
+    }
+  }
+  return all[static_cast<std::size_t>(std::min_element(best.begin(), best.end()) - best.begin())].algo;
+}
+
+Plan& Products::Parts::plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes) {
+  const Key key = key_of(p, bytes);
+  const auto known = plans.find(key);
+  if (known != plans.end()) return known->second;
+  Plan plan = describe(p);
+  set_scales(plan, p);
+  if (const auto stored = adopted.find(key); stored != adopted.end()) {
+    plan.algorithm = stored->second;
+    plan.found = true;
+  } else if (const auto all = candidates(plan, p, bytes); !all.empty()) {
+    plan.algorithm = settings.sweep && all.size() > 1 ? fastest(stream, plan, all, p, workspace, bytes) : all.front().algo;
+    plan.found = true;
+  }
+  return plans.emplace(key, std::move(plan)).first->second;
+}
+
+std::string Products::Parts::heading() const {
+  int device = 0;
+  cudaDeviceProp properties{};
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  return "cublasLt " + std::to_string(cublasLtGetVersion()) + ", " + properties.name;
+}
+
+Products::Products(const Settings& settings) : parts_(std::make_unique<Parts>()) {
+  parts_->settings = settings;
+  check_blas(cublasLtCreate(&parts_->handle), "cublasLtCreate");
+}
+
+Products::~Products() {
+  parts_->plans.clear();
+  cublasLtDestroy(parts_->handle);
+}
+
+bool takes_float8(const Product& p) {
+  int device = 0, major = 0, minor = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
+  const auto sixteen = [](std::int64_t n) { return n % 16 == 0; };
+  const auto at = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; };
+  return major * 10 + minor >= 89 && !p.a.transposed && p.b.transposed && sixteen(p.rows) && sixteen(p.columns) && sixteen(p.depth) && sixteen(p.a.stride) &&
+         sixteen(p.b.stride) && sixteen(p.d_stride) && at(p.a.data) && at(p.b.data) && at(p.d) && at(p.c) &&
+         (p.a.type == Element::e4m3 || p.b.type == Element::e4m3);
+}
+
+void Products::run(cudaStream_t stream, const Product& p, void* workspace, std::size_t workspace_bytes) {
+  require_shapes(p);
+  if (p.rows == 0 || p.columns == 0) return;
+  if (p.depth == 0 || (is_float8(p.a.type) && !takes_float8(p))) return plain_product(stream, p);
+  Plan& plan = parts_->plan_for(stream, p, workspace, workspace_bytes);
+  if (!plan.found) return plain_product(stream, p);
+  set_scales(plan, p);
+  check_blas(parts_->multiply(stream, plan, plan.algorithm, p, p.d, workspace, workspace_bytes), "cublasLtMatmul");
+}
+
+std::string Products::choices() const {
+  std::ostringstream text;
+  text << parts_->heading() << '\n';
+  for (const auto& [key, plan] : parts_->plans) {
+    if (!plan.found) continue;
+    for (const std::int64_t part : key) text << part << ' ';
+    text << std::hex;
+    for (const std::uint64_t word : plan.algorithm.data) text << ' ' << word;
+    text << std::dec << '\n';
+  }
+  return text.str();
+}
+
+bool Products::adopt(const std::string& choices) {
+  std::istringstream text(choices);
+  std::string line;
+  if (!std::getline(text, line) || line != parts_->heading()) return false;
+  while (std::getline(text, line)) {
+    std::istringstream numbers(line);
+    Key key{};
+    cublasLtMatmulAlgo_t algorithm{};
+    for (std::int64_t& part : key) numbers >> part;
+    numbers >> std::hex;
+    for (std::uint64_t& word : algorithm.data) numbers >> word;
+    if (numbers) parts_->adopted[key] = algorithm;
+  }
+  return true;
+}
+
+}  // namespace troupe::cuda
