@@ -1,15 +1,14 @@
 #include "src/checkpoint/checkpoint_store.hpp"
 
-#include <xxhash.h>
-
 #include <algorithm>
 #include <charconv>
+
+#include "src/checkpoint/shard_file.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr const char* manifest_name = "manifest.json";
-constexpr std::size_t piece_bytes = std::size_t{4} << 20U;
 
 /// N of "step-N" with this tail; nothing for any other name.
 std::optional<Step> step_of(std::string_view name, std::string_view tail_begins) {
@@ -30,28 +29,13 @@ Result<std::string> read_all(Storage& storage, const std::filesystem::path& file
   return text;
 }
 
-Result<std::uint64_t> hash_of(StorageReader& reader) {
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), &XXH3_freeState);
-  XXH3_64bits_reset(state.get());
-  std::vector<std::byte> piece(piece_bytes);
-  for (std::uint64_t at = 0; at < reader.size(); at += piece.size()) {
-    const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), reader.size() - at));
-    if (auto read = reader.read_at(at, part); !read) return read.error();
-    XXH3_64bits_update(state.get(), part.data(), part.size());
-  }
-  return XXH3_64bits_digest(state.get());
-}
-
-Result<void> check_file(Storage& storage, const std::filesystem::path& path, const SavedShard& file, bool hashes) {
-  auto reader = storage.open(path);
+/// By size and header alone unless `data`.
+Result<void> check_file(Storage& storage, const std::filesystem::path& folder, const SavedShard& file, bool data) {
+  if (data) return check_shard(storage, folder, file, true);
+  auto reader = storage.open(folder / file.file);
   if (!reader) return reader.error();
-  if ((*reader)->size() != file.bytes)
-    return Error{path.string() + ": has " + std::to_string((*reader)->size()) + " bytes, expected " + std::to_string(file.bytes)};
-  if (!hashes) return {};
-  const auto hash = hash_of(**reader);
-  if (!hash) return hash.error();
-  if (*hash != file.hash) return Error{path.string() + ": the checksum does not match: the file is damaged"};
-  return {};
+  const auto header = read_shard_header(**reader, folder, file);
+  return header ? Result<void>{} : Result<void>{header.error()};
 }
 
 std::string listed(const std::vector<Step>& steps) {
@@ -134,7 +118,7 @@ Result<FoundCheckpoint> CheckpointStore::check(Step step, bool hashes) const {
   auto found = open(step);
   if (!found) return found;
   for (const auto& file : found->manifest.files) {
-    if (auto whole = check_file(storage_, found->folder / file.file, file, hashes); !whole) return whole.error();
+    if (auto whole = check_file(storage_, found->folder, file, hashes); !whole) return whole.error();
   }
   return found;
 }

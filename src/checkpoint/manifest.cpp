@@ -6,12 +6,14 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "src/checkpoint/shard_file.hpp"
+
 namespace troupe {
 namespace {
 
 using nlohmann::json;
 
-constexpr int version = 1;
+constexpr int version = 2;
 
 std::string hex(std::uint64_t value) {
   constexpr std::string_view digits = "0123456789abcdef";
@@ -28,10 +30,8 @@ std::uint64_t unhex(const json& value) {
   return number;
 }
 
-DType dtype_of(const json& value) {
-  for (const DType dtype : {DType::f32, DType::bf16, DType::f64, DType::e4m3, DType::e5m2, DType::i64, DType::i32, DType::u8}) {
-    if (safetensors_name(dtype) == value.get<std::string>()) return dtype;
-  }
+StoredType dtype_of(const json& value) {
+  if (const auto type = stored_type_of(value.get<std::string>())) return *type;
   throw std::runtime_error("unknown type " + value.dump());
 }
 
@@ -100,9 +100,9 @@ Result<void> add_shard(Manifest& manifest, Storage& storage, const std::filesyst
   const std::string file = (folder / shard.file).string();
   auto reader = storage.open(file);
   if (!reader) return reader.error();
-  if ((*reader)->size() != shard.bytes) return Error{file + ": has " + std::to_string((*reader)->size()) + " bytes, saved were " + std::to_string(shard.bytes)};
-  const auto header = read_safetensors_header(**reader, file);
-  if (!header) return header.error();
+  const auto checked = read_shard_header(**reader, folder, shard);
+  if (!checked) return checked.error();
+  const SafetensorsHeader* const header = &checked->safetensors;
   const auto known = header->metadata.find("parts");
   const auto parts = shard_parts_from_json(known == header->metadata.end() ? "" : known->second, file);
   if (!parts) return parts.error();

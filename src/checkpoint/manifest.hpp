@@ -31,7 +31,7 @@ struct TensorPart {
 };
 
 struct StoredTensor {
-  DType dtype = DType::f32;
+  StoredType dtype = StoredType::f32;
   std::vector<std::int64_t> shape;  ///< of the whole tensor
   bool model = true;
   std::vector<TensorPart> parts;  ///< by first_row; together they cover the tensor; equal ranges are replicas

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <deque>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "src/checkpoint/shard_reads.hpp"
 #include "src/checkpoint/state_rows.hpp"
 
 namespace troupe {
@@ -17,52 +19,77 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-/// Opens each file of a checkpoint at most once.
-class ShardFiles {
- public:
-  ShardFiles(const Manifest& manifest, std::filesystem::path folder, Storage& storage) : manifest_(manifest), folder_(std::move(folder)), storage_(storage) {}
-  [[nodiscard]] std::string path(std::uint32_t file) const { return (folder_ / manifest_.files[file].file).string(); }
-  Result<void> read(std::uint32_t file, std::uint64_t offset, std::span<std::byte> out) {
-    auto& reader = open_[file];
-    if (!reader) {
-      auto opened = storage_.open(path(file));
-      if (!opened) return opened.error();
-      if ((*opened)->size() != manifest_.files[file].bytes) {
-        return Error{path(file) + ": has " + std::to_string((*opened)->size()) + " bytes, the manifest says " + std::to_string(manifest_.files[file].bytes)};
-      }
-      reader = std::move(*opened);
-    }
-    return reader->read_at(offset, out);
-  }
-
- private:
-  const Manifest& manifest_;
-  std::filesystem::path folder_;
-  Storage& storage_;
-  std::map<std::uint32_t, std::unique_ptr<StorageReader>> open_;
-};
+constexpr std::uint64_t batch_bytes = std::uint64_t{256} << 20U;  // of host memory that values pass through, where they must
 
 Result<void> check_alike(const StateTensor& wanted, const StoredTensor& stored, const std::string& where) {
   const auto shape = sizes_of(wanted.global_shape);
-  if (shape == stored.shape && wanted.view.dtype == stored.dtype) return {};
-  return Error{where + ": tensor '" + wanted.name + "': expected " + std::string(safetensors_name(wanted.view.dtype)) + " " + text_of(shape) + ", found " +
+  const StoredType own = stored_as(wanted.view.dtype);
+  if (shape == stored.shape && (own == stored.dtype || (wanted.model && convertible(stored.dtype, own)))) return {};
+  return Error{where + ": tensor '" + wanted.name + "': expected " + std::string(safetensors_name(own)) + " " + text_of(shape) + ", found " +
                std::string(safetensors_name(stored.dtype)) + " " + text_of(stored.shape) + "; was the model's size changed?"};
 }
 
-Result<void> read_rows(const StateTensor& wanted, const StoredTensor& stored, ShardFiles& files, std::span<std::byte> out) {
+Result<void> add_rows(const StateTensor& wanted, const StoredTensor& stored, ShardReads& reads, std::span<std::byte> out) {
   const std::uint64_t row = row_bytes(stored.shape, stored.dtype);
   const std::int64_t end = wanted.first_row + wanted.rows;
   for (std::int64_t at = wanted.first_row; at < end;) {
     const auto part = std::find_if(stored.parts.begin(), stored.parts.end(), [&](const auto& p) { return p.first_row <= at && at < p.first_row + p.rows; });
-    if (part == stored.parts.end()) return Error{"tensor '" + wanted.name + "': row " + std::to_string(at) + " lies in no file of the checkpoint"};
+    if (part == stored.parts.end()) return Error{"row " + std::to_string(at) + " lies in no file of the checkpoint"};
     const std::int64_t count = std::min(end, part->first_row + part->rows) - at;
     const auto to = out.subspan(static_cast<std::uint64_t>(at - wanted.first_row) * row, static_cast<std::uint64_t>(count) * row);
-    auto read = files.read(part->file, part->begin + static_cast<std::uint64_t>(at - part->first_row) * row, to);
-    if (!read) return Error{"tensor '" + wanted.name + "': " + read.error().message};
+    if (auto added = reads.add(part->file, part->begin + static_cast<std::uint64_t>(at - part->first_row) * row, to); !added) return added;
     at += count;
   }
   return {};
 }
+
+/// Fills tensors from a checkpoint, in batches: those that need it pass through host memory, for another type or another device.
+class Filling {
+ public:
+  Filling(ShardReads& reads, const RestoreOptions& options) : reads_(reads), options_(options) {}
+  Result<void> add(const StateTensor& tensor, const StoredTensor& stored) {
+    const StoredType own = stored_as(tensor.view.dtype);
+    if (!options_.copy_in && stored.dtype == own) return add_rows(tensor, stored, reads_, {tensor.view.data, valid_bytes(tensor)});
+    Passing& passing = passing_.emplace_back(Passing{&tensor, stored.dtype, {}});
+    passing.bytes.resize(valid_bytes(tensor) / size_of(own) * size_of(stored.dtype));
+    passing_bytes_ += passing.bytes.size();
+    if (auto added = add_rows(tensor, stored, reads_, passing.bytes); !added) return added;
+    return passing_bytes_ < batch_bytes ? Result<void>{} : finish();
+  }
+  Result<void> finish() {
+    if (auto read = reads_.run(); !read) return read;
+    for (const Passing& passing : passing_) place(passing);
+    passing_.clear();
+    passing_bytes_ = 0;
+    return {};
+  }
+
+ private:
+  struct Passing {
+    const StateTensor* tensor;
+    StoredType type;
+    std::vector<std::byte> bytes;
+  };
+  void place(const Passing& passing) const {
+    const StateTensor& tensor = *passing.tensor;
+    const StoredType own = stored_as(tensor.view.dtype);
+    std::vector<std::byte> changed;
+    const std::vector<std::byte>* values = &passing.bytes;
+    if (passing.type != own) {
+      changed.resize(valid_bytes(tensor));
+      convert(passing.bytes, passing.type, changed, own);
+      values = &changed;
+    }
+    if (options_.copy_in)
+      options_.copy_in(values->data(), tensor.view);
+    else
+      std::memcpy(tensor.view.data, values->data(), values->size());
+  }
+  ShardReads& reads_;
+  const RestoreOptions& options_;
+  std::deque<Passing> passing_;  // ranges point into it
+  std::uint64_t passing_bytes_ = 0;
+};
 
 }  // namespace
 
@@ -74,27 +101,21 @@ Result<void> restore_state(const Manifest& manifest, const std::filesystem::path
         where +
         ": holds weights only (checkpoint.last_save_model_only), so training cannot go on from it; resume from an older step with checkpoint.load_step"};
   }
-  ShardFiles files(manifest, folder, storage);
+  ShardReads reads(manifest, folder, storage);
+  Filling filling(reads, options);
   std::set<std::string> known;
-  std::vector<std::byte> rows;
   for (const auto& tensor : state) {
     known.insert(tensor.name);
-    if (!tensor.model && options.model_only) continue;
+    if (tensor.model ? options.leave_model : options.model_only) continue;
     const auto stored = manifest.tensors.find(tensor.name);
     if (stored == manifest.tensors.end()) return Error{where + ": tensor '" + tensor.name + "' is not in the checkpoint; was the model changed?"};
     if (auto alike = check_alike(tensor, stored->second, where); !alike) return alike.error();
     if (tensor.rows == 0) continue;
-    if (!options.copy_in) {
-      if (auto read = read_rows(tensor, stored->second, files, {tensor.view.data, valid_bytes(tensor)}); !read)
-        return Error{where + ": " + read.error().message};
-      continue;
-    }
-    rows.resize(valid_bytes(tensor));
-    if (auto read = read_rows(tensor, stored->second, files, rows); !read) return Error{where + ": " + read.error().message};
-    options.copy_in(rows.data(), tensor.view);
+    if (auto added = filling.add(tensor, stored->second); !added) return Error{where + ": tensor '" + tensor.name + "': " + added.error().message};
   }
+  if (auto read = filling.finish(); !read) return read;
   for (const auto& [name, tensor] : manifest.tensors) {
-    if (!known.contains(name) && (tensor.model || !options.model_only))
+    if (!known.contains(name) && !(tensor.model ? options.leave_model : options.model_only))
       return Error{where + ": holds tensor '" + name + "', which this model does not have; was the model changed?"};
   }
   return {};

@@ -9,9 +9,10 @@
 namespace troupe {
 
 struct RestoreOptions {
-  bool model_only = false;  ///< take the weights and leave the optimizer's state as it is
+  bool model_only = false;   ///< take the weights and leave the optimizer's state as it is
+  bool leave_model = false;  ///< leave the weights as they are
   /// Copies host memory into contiguous device memory; empty: memcpy.
-  std::function<void(const std::byte* from, const TensorView& to)> copy_in;
+  std::function<void(const std::byte* from, const TensorView& to)> copy_in = {};
 };
 
 /// Fills this rank's parts from a checkpoint of any number of ranks: each tensor's rows from whichever files hold them, reading only

@@ -13,14 +13,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t longest_header = 100'000'000;  // as the format's reference implementation
-constexpr std::array known_types = {DType::f32, DType::bf16, DType::f64, DType::e4m3, DType::e5m2, DType::i64, DType::i32, DType::u8};
-
-std::optional<DType> type_of(const std::string& name) {
-  for (const DType dtype : known_types) {
-    if (safetensors_name(dtype) == name) return dtype;
-  }
-  return std::nullopt;
-}
+constexpr std::array known_types = {StoredType::f32,  StoredType::bf16, StoredType::f16, StoredType::f64, StoredType::e4m3,
+                                    StoredType::e5m2, StoredType::i64,  StoredType::i32, StoredType::u8};
 
 /// JSON that refuses a name which stands twice in one object.
 Result<json> parse_once_named(const std::string& text, const std::string& file) {
@@ -39,7 +33,7 @@ Result<json> parse_once_named(const std::string& text, const std::string& file) 
 }
 
 /// Bytes of a tensor, or nothing when a size is negative or the product overflows.
-std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape, DType dtype) {
+std::optional<std::uint64_t> bytes_of(const std::vector<std::int64_t>& shape, StoredType dtype) {
   std::uint64_t bytes = size_of(dtype);
   for (const std::int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes)) return std::nullopt;
@@ -53,11 +47,11 @@ Result<SafetensorsEntry> read_entry(const std::string& name, const json& value, 
     return wrong("expected dtype, shape and data_offsets");
   const auto &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
   const auto natural = [](const json& number) { return number.is_number_unsigned() && number.get<std::uint64_t>() <= std::uint64_t{1} << 62U; };
-  if (!dtype.is_string() || !type_of(dtype.get<std::string>())) return wrong("unknown type " + dtype.dump());
+  if (!dtype.is_string() || !stored_type_of(dtype.get<std::string>())) return wrong("unknown type " + dtype.dump());
   if (!shape.is_array() || !std::all_of(shape.begin(), shape.end(), natural)) return wrong("shape " + shape.dump() + " is no list of sizes");
   if (!offsets.is_array() || offsets.size() != 2 || !natural(offsets[0]) || !natural(offsets[1]))
     return wrong("data_offsets " + offsets.dump() + " are no two offsets");
-  SafetensorsEntry entry{name, *type_of(dtype.get<std::string>()), shape.get<std::vector<std::int64_t>>(), offsets[0].get<std::uint64_t>(),
+  SafetensorsEntry entry{name, *stored_type_of(dtype.get<std::string>()), shape.get<std::vector<std::int64_t>>(), offsets[0].get<std::uint64_t>(),
                          offsets[1].get<std::uint64_t>()};
   const auto bytes = bytes_of(entry.shape, entry.dtype);
   if (!bytes || entry.end < entry.begin || entry.end - entry.begin != *bytes) {
@@ -83,30 +77,37 @@ Result<void> check_layout(const SafetensorsHeader& header, std::uint64_t data_by
 
 }  // namespace
 
-std::string_view safetensors_name(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::f32: return "F32";
-    case DType::bf16: return "BF16";
-    case DType::f64: return "F64";
-    case DType::e4m3: return "F8_E4M3";
-    case DType::e5m2: return "F8_E5M2";
-    case DType::i64: return "I64";
-    case DType::i32: return "I32";
-    case DType::u8: return "U8";
+std::string_view safetensors_name(StoredType type) noexcept {
+  switch (type) {
+    case StoredType::f32: return "F32";
+    case StoredType::bf16: return "BF16";
+    case StoredType::f16: return "F16";
+    case StoredType::f64: return "F64";
+    case StoredType::e4m3: return "F8_E4M3";
+    case StoredType::e5m2: return "F8_E5M2";
+    case StoredType::i64: return "I64";
+    case StoredType::i32: return "I32";
+    case StoredType::u8: return "U8";
   }
   return "?";
 }
 
-std::string write_safetensors_header(const SafetensorsHeader& header) {
+std::optional<StoredType> stored_type_of(std::string_view name) noexcept {
+  for (const StoredType type : known_types)
+    if (safetensors_name(type) == name) return type;
+  return std::nullopt;
+}
+
+std::string write_safetensors_header(const SafetensorsHeader& header, std::uint64_t alignment) {
   nlohmann::ordered_json parsed = nlohmann::ordered_json::object();
   if (!header.metadata.empty()) parsed["__metadata__"] = header.metadata;
   for (const auto& tensor : header.tensors) {
     parsed[tensor.name] = {{"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, tensor.end}}};
   }
   std::string text = parsed.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
-  std::uint64_t length = text.size();
   std::string bytes(8, '\0');
+  text.append((alignment - (bytes.size() + text.size()) % alignment) % alignment, ' ');
+  std::uint64_t length = text.size();
   for (auto& byte : bytes) {
     byte = static_cast<char>(length & 0xffU);
     length >>= 8U;

@@ -1,20 +1,21 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "src/base/result.hpp"
 #include "src/checkpoint/storage.hpp"
-#include "src/device/tensor_view.hpp"
+#include "src/checkpoint/stored_type.hpp"
 
 /// The safetensors format: 8 bytes of header length (little endian), a JSON header, then the tensors' bytes without gap.
 namespace troupe {
 
 struct SafetensorsEntry {
   std::string name;
-  DType dtype = DType::f32;
+  StoredType dtype = StoredType::f32;
   std::vector<std::int64_t> shape;
   std::uint64_t begin = 0, end = 0;  ///< in the data, which begins after the header
 };
@@ -26,10 +27,11 @@ struct SafetensorsHeader {
 };
 
 /// "F32", "BF16", "F8_E4M3", …
-[[nodiscard]] std::string_view safetensors_name(DType dtype) noexcept;
+[[nodiscard]] std::string_view safetensors_name(StoredType type) noexcept;
+[[nodiscard]] std::optional<StoredType> stored_type_of(std::string_view safetensors_name) noexcept;
 
-/// The file's first bytes, for tensors whose `begin` and `end` are set in order and without gap; padded with spaces to a multiple of 8.
-[[nodiscard]] std::string write_safetensors_header(const SafetensorsHeader& header);
+/// The file's first bytes, for tensors whose `begin` and `end` are set in order and without gap; padded with spaces to a multiple of `alignment`.
+[[nodiscard]] std::string write_safetensors_header(const SafetensorsHeader& header, std::uint64_t alignment = 8);
 
 /// Reads and checks strictly: header length against the file, JSON, names once, known types, shape × type against offsets, no hole,
 /// no overlap, no byte left over. Errors name `file`, the tensor, what was expected and found.

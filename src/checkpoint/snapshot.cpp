@@ -2,61 +2,42 @@
 
 #include <xxhash.h>
 
-#include <cmath>
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <future>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
+#include "src/checkpoint/shard_file.hpp"
 #include "src/checkpoint/state_rows.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t alignment = 64;
-constexpr std::size_t write_bytes = std::size_t{4} << 20U;
+constexpr std::size_t write_bytes = std::size_t{16} << 20U;
 
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
-
-/// Exponent bits all set: infinity or not a number.
-bool finite(const StateTensor& tensor, const std::byte* data) {
-  const std::uint64_t bytes = valid_bytes(tensor);
-  if (tensor.view.dtype == DType::f32) {
-    for (std::uint64_t at = 0; at < bytes; at += 4) {
-      std::uint32_t bits = 0;
-      std::memcpy(&bits, data + at, 4);
-      if ((bits & 0x7f800000U) == 0x7f800000U) return false;
-    }
-  } else if (tensor.view.dtype == DType::bf16) {
-    for (std::uint64_t at = 0; at < bytes; at += 2) {
-      std::uint16_t bits = 0;
-      std::memcpy(&bits, data + at, 2);
-      if ((bits & 0x7f80U) == 0x7f80U) return false;
-    }
+template <class Word>
+bool finite(const std::byte* data, std::uint64_t bytes, Word exponent) {
+  constexpr std::size_t block = 1024;  // a count without a way out, which the compiler turns into wide instructions
+  std::array<Word, block> words;
+  for (std::uint64_t at = 0; at < bytes; at += sizeof words) {
+    words.fill(0);
+    std::memcpy(words.data(), data + at, std::min<std::uint64_t>(sizeof words, bytes - at));
+    Word wrong = 0;
+    for (std::size_t i = 0; i < block; ++i) wrong = static_cast<Word>(wrong | ((words[i] & exponent) == exponent ? 1U : 0U));
+    if (wrong != 0) return false;
   }
   return true;
 }
 
-/// Writes and hashes what it writes.
-class HashedFile {
- public:
-  HashedFile(StorageWriter& writer) : writer_(writer), hash_(XXH3_createState(), &XXH3_freeState) { XXH3_64bits_reset(hash_.get()); }
-  void write(std::span<const std::byte> bytes) {
-    XXH3_64bits_update(hash_.get(), bytes.data(), bytes.size());
-    written_ += bytes.size();
-    while (!bytes.empty()) {
-      const auto piece = bytes.first(std::min(bytes.size(), write_bytes));
-      if (auto done = writer_.write(piece); !done) throw std::runtime_error(done.error().message);
-      bytes = bytes.subspan(piece.size());
-    }
-  }
-  [[nodiscard]] std::uint64_t written() const noexcept { return written_; }
-  [[nodiscard]] std::uint64_t hash() const { return XXH3_64bits_digest(hash_.get()); }
-
- private:
-  StorageWriter& writer_;
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash_;
-  std::uint64_t written_ = 0;
-};
+/// Exponent bits all set: infinity or not a number.
+bool finite(const StateTensor& tensor, const std::byte* data) {
+  if (tensor.view.dtype == DType::f32) return finite<std::uint32_t>(data, valid_bytes(tensor), 0x7f800000U);
+  if (tensor.view.dtype == DType::bf16) return finite<std::uint16_t>(data, valid_bytes(tensor), 0x7f80U);
+  return true;
+}
 
 std::string file_name(std::uint32_t rank, std::uint32_t world) {
   const auto padded = [](std::uint32_t number) {
@@ -66,10 +47,16 @@ std::string file_name(std::uint32_t rank, std::uint32_t world) {
   return "rank-" + padded(rank) + "-of-" + padded(world) + ".safetensors";
 }
 
+void require(const Result<void>& done) {
+  if (!done) throw std::runtime_error(done.error().message);
+}
+
 class StateSnapshot final : public SnapshotProgram {
  public:
   StateSnapshot(StateTensors state, SnapshotOptions options, Storage& storage) : state_(std::move(state)), options_(std::move(options)), storage_(storage) {
-    for (const auto& tensor : state_) offsets_.push_back(std::exchange(bytes_, bytes_ + aligned(valid_bytes(tensor))));
+    // A slot is an image of the file's data: it is written as it lies. Weights stand first, so those alone are an image too.
+    std::stable_partition(state_.begin(), state_.end(), [](const StateTensor& tensor) { return tensor.model; });
+    for (const auto& tensor : state_) offsets_.push_back(std::exchange(bytes_, bytes_ + (written_here(tensor) ? valid_bytes(tensor) : 0)));
   }
 
   [[nodiscard]] std::size_t snapshot_bytes() const override { return bytes_; }
@@ -87,34 +74,64 @@ class StateSnapshot final : public SnapshotProgram {
   }
 
   SavedShard save(Step step, std::span<const std::byte> snapshot, const std::filesystem::path& folder) override {
-    check_finite(step, snapshot);
-    const auto require = [](const Result<void>& done) {
-      if (!done) throw std::runtime_error(done.error().message);
-    };
     if (auto made = storage_.make_folders(folder); !made) throw std::runtime_error(made.error().message + free_space(folder));
     const std::string name = file_name(options_.rank, options_.world);
     auto writer = storage_.create(folder / name);
     if (!writer) throw std::runtime_error(writer.error().message + free_space(folder));
-    HashedFile file(**writer);
     try {
-      const std::string header = write_safetensors_header(header_of(step));
-      file.write(std::as_bytes(std::span(header)));
-      for (std::size_t i = 0; i < state_.size(); ++i) {
-        if (stored(state_[i], step)) file.write(snapshot.subspan(offsets_[i], valid_bytes(state_[i])));
-      }
-      require((*writer)->sync());
+      return write(step, snapshot, **writer, name);
+    } catch (const NotFinite& error) {
+      writer->reset();
+      (void)storage_.remove(folder / name);
+      throw std::runtime_error(error.what());
     } catch (const std::runtime_error& error) {
       const std::string problem = error.what() + free_space(folder);
       writer->reset();
       (void)storage_.remove(folder / name);  // half a file only takes the space that the next save needs
       throw std::runtime_error(problem);
     }
-    return {name, file.written(), file.hash()};
   }
 
  private:
-  [[nodiscard]] bool stored(const StateTensor& tensor, Step step) const {
-    return tensor.rows > 0 && (!tensor.replicated || options_.rank == 0) && (tensor.model || !options_.model_only || !options_.model_only(step));
+  struct NotFinite : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+
+  /// The header stands before the data but holds its hashes: its place is taken first, and filled once the data is hashed, beside the writing.
+  SavedShard write(Step step, std::span<const std::byte> snapshot, StorageWriter& writer, const std::string& name) const {
+    const SafetensorsHeader header = header_of(step);
+    const std::uint64_t data_bytes = header.tensors.empty() ? 0 : header.tensors.back().end;
+    std::vector<std::byte> exported;
+    std::span<const std::byte> data = snapshot.first(std::min<std::size_t>(data_bytes, snapshot.size()));
+    if (options_.export_type != StoredType::f32 && weights_alone(step)) {
+      check_finite(step, snapshot);
+      exported = converted(header, snapshot, step);
+      data = exported;
+    }
+    std::vector<std::uint64_t> hashes(pieces_of(data_bytes));
+    const std::string place = write_shard_header(header, hashes);
+    auto hashing = std::async(std::launch::async, [&] {
+      if (exported.empty()) check_finite(step, snapshot);
+      for (std::size_t i = 0; i < hashes.size(); ++i) {
+        const auto piece = data.subspan(i * piece_bytes, std::min<std::size_t>(piece_bytes, data.size() - i * piece_bytes));
+        hashes[i] = XXH3_64bits(piece.data(), piece.size());
+      }
+    });
+    require(writer.write(std::as_bytes(std::span(place))));
+    for (std::size_t at = 0; at < data.size(); at += write_bytes) require(writer.write(data.subspan(at, std::min(write_bytes, data.size() - at))));
+    hashing.get();
+    const std::string whole = write_shard_header(header, hashes);
+    require(writer.rewrite_start(std::as_bytes(std::span(whole))));
+    require(writer.sync());
+    return {name, whole.size() + data_bytes, hash_of_header(whole)};
+  }
+
+  [[nodiscard]] bool weights_alone(Step step) const { return options_.model_only && options_.model_only(step); }
+  [[nodiscard]] bool written_here(const StateTensor& tensor) const { return tensor.rows > 0 && (!tensor.replicated || options_.rank == 0); }
+  [[nodiscard]] bool stored(const StateTensor& tensor, Step step) const { return written_here(tensor) && (tensor.model || !weights_alone(step)); }
+  [[nodiscard]] StoredType type_in_file(const StateTensor& tensor, Step step) const {
+    const StoredType own = stored_as(tensor.view.dtype);
+    return weights_alone(step) && own == StoredType::f32 ? options_.export_type : own;
   }
   [[nodiscard]] std::string free_space(const std::filesystem::path& folder) const {
     return " (" + std::to_string(storage_.free_bytes(folder.parent_path()) >> 20U) + " MiB free, this rank's part takes " +
@@ -123,10 +140,21 @@ class StateSnapshot final : public SnapshotProgram {
   void check_finite(Step step, std::span<const std::byte> snapshot) const {
     for (std::size_t i = 0; i < state_.size(); ++i) {
       if (stored(state_[i], step) && !finite(state_[i], snapshot.data() + offsets_[i])) {
-        throw std::runtime_error("tensor '" + state_[i].name + "' holds infinite values or NaN after step " + std::to_string(step.value()) +
-                                 "; such a state is not saved");
+        throw NotFinite("tensor '" + state_[i].name + "' holds infinite values or NaN after step " + std::to_string(step.value()) +
+                        "; such a state is not saved");
       }
     }
+  }
+  [[nodiscard]] std::vector<std::byte> converted(const SafetensorsHeader& header, std::span<const std::byte> snapshot, Step step) const {
+    std::vector<std::byte> data(header.tensors.empty() ? 0 : header.tensors.back().end);
+    auto entry = header.tensors.begin();
+    for (std::size_t i = 0; i < state_.size(); ++i) {
+      if (!stored(state_[i], step)) continue;
+      convert(snapshot.subspan(offsets_[i], valid_bytes(state_[i])), stored_as(state_[i].view.dtype),
+              std::span(data).subspan(entry->begin, entry->end - entry->begin), entry->dtype);
+      ++entry;
+    }
+    return data;
   }
   [[nodiscard]] SafetensorsHeader header_of(Step step) const {
     SafetensorsHeader header;
@@ -137,7 +165,8 @@ class StateSnapshot final : public SnapshotProgram {
       auto shape = sizes_of(tensor.global_shape);
       parts[tensor.name] = {shape, tensor.first_row, tensor.model};
       if (!shape.empty()) shape.front() = tensor.rows;
-      header.tensors.push_back({tensor.name, tensor.view.dtype, shape, at, at + valid_bytes(tensor)});
+      const StoredType type = type_in_file(tensor, step);
+      header.tensors.push_back({tensor.name, type, shape, at, at + valid_bytes(tensor) / size_of(tensor.view.dtype) * size_of(type)});
       at = header.tensors.back().end;
     }
     header.metadata = {{"format", "pt"},

@@ -15,7 +15,10 @@ namespace troupe {
 class StorageWriter {
  public:
   virtual ~StorageWriter() = default;
+  /// Appends. Large pieces, a multiple of 4096 bytes at memory that is aligned to 4096, cost least.
   [[nodiscard]] virtual Result<void> write(std::span<const std::byte> bytes) = 0;
+  /// Writes over bytes at the beginning that were appended before.
+  [[nodiscard]] virtual Result<void> rewrite_start(std::span<const std::byte> bytes) = 0;
   [[nodiscard]] virtual Result<void> sync() = 0;
 };
 
@@ -24,7 +27,7 @@ class StorageReader {
  public:
   virtual ~StorageReader() = default;
   [[nodiscard]] virtual std::uint64_t size() const noexcept = 0;
-  /// Fills `out` from byte `offset`; short files are an error.
+  /// Fills `out` from byte `offset`; short files are an error. Memory and offset aligned to 4096 cost least.
   [[nodiscard]] virtual Result<void> read_at(std::uint64_t offset, std::span<std::byte> out) = 0;
 };
 
@@ -41,6 +44,8 @@ class Storage {
   [[nodiscard]] virtual Result<void> make_folders(const std::filesystem::path& folder) = 0;                    ///< with parents; fine if it is there
   [[nodiscard]] virtual Result<std::unique_ptr<StorageWriter>> create(const std::filesystem::path& file) = 0;  ///< empties an old one
   [[nodiscard]] virtual Result<std::unique_ptr<StorageReader>> open(const std::filesystem::path& file) = 0;
+  /// As `open`, for a file that will be opened again soon: what is read stays in the system's cache.
+  [[nodiscard]] virtual Result<std::unique_ptr<StorageReader>> open_to_keep(const std::filesystem::path& file) { return open(file); }
   [[nodiscard]] virtual Result<void> sync_folder(const std::filesystem::path& folder) = 0;
   [[nodiscard]] virtual Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   [[nodiscard]] virtual Result<void> remove(const std::filesystem::path& path) = 0;                       ///< with all that is below; fine if it is not there

@@ -77,7 +77,7 @@ class ShardProgram {
 /// What was written for one rank.
 struct SavedShard {
   std::string file;                   ///< relative to the checkpoint's folder
-  std::uint64_t bytes = 0, hash = 0;  ///< XXH3-64 of the whole file
+  std::uint64_t bytes = 0, hash = 0;  ///< XXH3-64 of its header, in which stand the hashes of its data
 };
 
 /// Checkpoint's lanes.

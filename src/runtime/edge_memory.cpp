@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::array<EdgeKind, edge_count> edges{EdgeKind::batches, EdgeKind::weights, EdgeKind::gradients, EdgeKind::snapshots};
 
-std::size_t round_up(std::size_t bytes) { return (bytes + EdgeLayout::alignment - 1) / EdgeLayout::alignment * EdgeLayout::alignment; }
+std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
 
@@ -28,8 +28,8 @@ EdgeLayout EdgeLayout::plan(const SlotCounts& counts, const SlotBytes& bytes) {
     region.edge = edge;
     region.slots = counts.of(edge);
     region.slot_bytes = bytes.of(edge);
-    region.stride = round_up(region.slot_bytes);
     region.placement = edge == EdgeKind::snapshots ? Placement::host : Placement::device;
+    region.stride = round_up(region.slot_bytes, region.placement == Placement::host ? EdgeLayout::host_alignment : EdgeLayout::alignment);
     std::size_t& arena = region.placement == Placement::host ? layout.host_bytes : layout.device_bytes;
     region.offset = arena;
     arena += region.slots * region.stride;

@@ -29,6 +29,7 @@ struct EdgeLayout {
     Placement placement{};       ///< snapshots lie in host memory, all others on the device
   };
   static constexpr std::size_t alignment = 256;
+  static constexpr std::size_t host_alignment = 4096;  ///< files are written from host slots, past the system's cache
   std::array<Region, edge_count> regions{};
   std::size_t device_bytes = 0, host_bytes = 0;  ///< of the two arenas
 

@@ -28,6 +28,17 @@ class MemoryStorage::Writer final : public StorageWriter {
     if (text.size() > room) return Error{"cannot write " + path_.string() + ": No space left on device"};
     return {};
   }
+  Result<void> rewrite_start(std::span<const std::byte> bytes) override {
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    try {
+      if (storage_.operation() == Fate::failed) return broken(path_);
+    } catch (const Killed&) {
+      node_->data.replace(0, text.size() / 2, text.substr(0, text.size() / 2));
+      throw;
+    }
+    node_->data.replace(0, text.size(), text);
+    return {};
+  }
   Result<void> sync() override {
     if (storage_.operation() == Fate::failed) return broken(path_);
     node_->durable_data = node_->data;

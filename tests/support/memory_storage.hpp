@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -41,7 +42,7 @@ class MemoryStorage final : public Storage {
   Result<std::vector<StorageEntry>> list(const std::filesystem::path& folder) override;
   bool exists(const std::filesystem::path& path) override { return find(path) != nullptr; }
   std::uint64_t free_bytes(const std::filesystem::path&) override { return capacity_ - used_bytes(); }
-  std::uint64_t bytes_read = 0;  ///< by all readers
+  std::atomic<std::uint64_t> bytes_read = 0;  ///< by all readers; several threads may read at once
 
  private:
   class Writer;

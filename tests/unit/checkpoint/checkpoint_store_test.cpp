@@ -136,7 +136,7 @@ TEST(CheckpointStore, AFullDiskIsToldWithPathAndSpaceAndTheOlderStays) {
 TEST(CheckpointStore, WhatFailedSavesLeaveGoesWithTheNextSealedOne) {
   MemoryStorage storage;
   World world(2, storage, folder);
-  storage.set_capacity(3500);  // one shard fits, the second does not
+  storage.set_capacity(7000);  // one shard fits, the second does not
   EXPECT_THROW(world.save(10), std::runtime_error);
   const auto left = storage.list(folder / "step-10.tmp-1");
   ASSERT_TRUE(left);
@@ -176,10 +176,16 @@ TEST(CheckpointStore, DamagedFoldersArePassedOverWithAWarning) {
   EXPECT_THAT(with_30([&](MemoryStorage& s) { (void)s.remove(folder / "step-30" / shard); }), HasSubstr(shard + ": No such file"));
   EXPECT_THAT(with_30([&](MemoryStorage& s) {
                 auto text = s.content(folder / "step-30" / shard);
-                text[text.size() / 2] ^= 1;
+                text[text.size() - 10] ^= 1;
                 s.put(folder / "step-30" / shard, text);
               }),
-              HasSubstr("the checksum does not match"));
+              HasSubstr(shard + ": the checksum of bytes 4096 to "));
+  EXPECT_THAT(with_30([&](MemoryStorage& s) {
+                auto text = s.content(folder / "step-30" / shard);
+                text[1000] ^= 1;
+                s.put(folder / "step-30" / shard, text);
+              }),
+              HasSubstr(shard + ": the checksum of its header does not match"));
 }
 
 // B097
@@ -303,7 +309,7 @@ TEST(CheckpointStore, ShardsThatDoNotMakeTheWholeAreNotSealed) {
   world.fill(10);
   testing::IdleStream stream;
   const auto save = [&](std::uint32_t state, std::uint32_t rank) {
-    const auto program = make_snapshot_program(world.states[state].tensors, {rank, 2, {}, {}}, storage);
+    const auto program = make_snapshot_program(world.states[state].tensors, {.rank = rank, .world = 2}, storage);
     std::vector<std::byte> slot(program->snapshot_bytes());
     program->copy(stream, Step{10}, slot);
     return program->save(Step{10}, slot, world.store.writing_folder(Step{10}, EpochId{1}));
@@ -313,8 +319,23 @@ TEST(CheckpointStore, ShardsThatDoNotMakeTheWholeAreNotSealed) {
   EXPECT_THAT(world.store.seal(position, {first}).error().message, HasSubstr("shards hold"));
   auto wrong_size = save(1, 1);
   wrong_size.bytes += 1;
-  EXPECT_THAT(world.store.seal(position, {first, wrong_size}).error().message, HasSubstr("bytes, saved were"));
+  EXPECT_THAT(world.store.seal(position, {first, wrong_size}).error().message, HasSubstr("bytes, expected"));
   EXPECT_TRUE(world.store.steps()->empty());
+}
+
+TEST(CheckpointStore, EveryChangedBitOfAShardIsNoticed) {
+  MemoryStorage storage;
+  World world(1, storage, folder, {6});
+  world.save(10);
+  const auto file = folder / "step-10" / "rank-00000-of-00001.safetensors";
+  const std::string whole = storage.content(file);
+  for (std::size_t at = 0; at < whole.size(); at += 3) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ (1 << at % 8));
+    storage.put(file, changed);
+    std::vector<std::string> warnings;
+    EXPECT_FALSE(world.store.find(-1, true, warnings)) << "byte " << at;
+  }
 }
 
 TEST(CheckpointStore, EveryChangedByteOfAManifestIsNoticedOrMeansTheSame) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/checkpoint/shard_file.hpp"
 #include "tests/unit/checkpoint/checkpoint_world.hpp"
 
 namespace troupe {
@@ -38,15 +39,33 @@ TEST(Restore, ThePositionOfTheRunComesBack) {
   EXPECT_EQ(position.tokens, 10000U);
 }
 
-TEST(Restore, ARankReadsOnlyTheBytesOfItsRows) {
+TEST(Restore, ARankReadsOnlyThePiecesThatHoldItsRows) {
   MemoryStorage storage;
-  World world(1, storage, folder, {4096});
+  constexpr std::int64_t rows = 1 << 20;  // 20 MiB a tensor: five pieces
+  World world(1, storage, folder, {rows});
   world.save(10);
   const auto found = world.store.open(Step{10});
-  World half(2, storage, folder, {4096});
+  World half(2, storage, folder, {rows});
   storage.bytes_read = 0;
   ASSERT_TRUE(restore_state(found->manifest, found->folder, storage, half.states[1].tensors));
-  EXPECT_EQ(storage.bytes_read, 3U * 2048 * 5 * 4 + 8) << "half of a weight and its two moments, and the step count";
+  const std::uint64_t needed = 3U * rows / 2 * 5 * 4;
+  EXPECT_GE(storage.bytes_read, needed) << "half of a weight and of its two moments";
+  EXPECT_LE(storage.bytes_read, needed + 4 * piece_bytes + 65536) << "and what shares a piece with them, and the header";
+  EXPECT_TRUE(half.states[1].equals_step(10));
+}
+
+TEST(Restore, APieceThatWasDamagedAfterTheCheckIsNamedWithFileAndBytes) {
+  MemoryStorage storage;
+  World world(1, storage, folder, {1 << 20});
+  world.save(10);
+  const auto found = world.store.open(Step{10});
+  const auto path = found->folder / found->manifest.files[0].file;
+  std::string content = storage.content(path);
+  content[4096 + piece_bytes + 77] ^= 1;
+  storage.put(path, content);
+  World again(1, storage, folder, {1 << 20});
+  EXPECT_THAT(again.load(*found).error().message, HasSubstr(path.string() + ": the checksum of bytes " + std::to_string(4096 + piece_bytes) + " to " +
+                                                            std::to_string(4096 + 2 * piece_bytes - 1) + " does not match: the file is damaged"));
 }
 
 TEST(Restore, WeightsAloneAreNoPointToGoOnFrom) {

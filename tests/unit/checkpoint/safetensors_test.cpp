@@ -27,8 +27,10 @@ std::string refusal(const std::string& file) {
 TEST(Safetensors, AHeaderReadsBackAndItsDataIsAligned) {
   SafetensorsHeader header;
   header.metadata = {{"who", "\"quoted\" \xc3\xa9"}};
-  header.tensors = {
-      {"b", DType::bf16, {2, 3}, 0, 12}, {"empty", DType::f32, {0, 4}, 12, 12}, {"a", DType::e4m3, {5}, 12, 17}, {"scalar", DType::i64, {}, 17, 25}};
+  header.tensors = {{"b", StoredType::bf16, {2, 3}, 0, 12},
+                    {"empty", StoredType::f32, {0, 4}, 12, 12},
+                    {"a", StoredType::e4m3, {5}, 12, 17},
+                    {"scalar", StoredType::i64, {}, 17, 25}};
   const std::string bytes = write_safetensors_header(header);
   EXPECT_EQ(bytes.size() % 8, 0U);
   testing::MemoryStorage storage;
@@ -39,14 +41,14 @@ TEST(Safetensors, AHeaderReadsBackAndItsDataIsAligned) {
   EXPECT_EQ(read->data_begin, bytes.size());
   ASSERT_EQ(read->tensors.size(), 4U);
   EXPECT_EQ(read->tensors[0].name, "b");
-  EXPECT_EQ(read->tensors[2].dtype, DType::e4m3);
+  EXPECT_EQ(read->tensors[2].dtype, StoredType::e4m3);
   EXPECT_EQ(read->tensors[2].begin, 12U);
   EXPECT_EQ(read->tensors[3].shape, std::vector<std::int64_t>{});
 }
 
 TEST(Safetensors, OffsetsBeyondFourGibibytesAreKept) {
   SafetensorsHeader header;
-  header.tensors = {{"big", DType::f32, {std::int64_t{1} << 31U, 4}, 0, std::uint64_t{1} << 35U}};
+  header.tensors = {{"big", StoredType::f32, {std::int64_t{1} << 31U, 4}, 0, std::uint64_t{1} << 35U}};
   EXPECT_THAT(write_safetensors_header(header), HasSubstr("\"data_offsets\":[0,34359738368]"));
 }
 

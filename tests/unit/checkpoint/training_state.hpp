@@ -86,7 +86,8 @@ class World {
     std::vector<SavedShard> shards;
     IdleStream stream;
     for (std::uint32_t rank = 0; rank < world; ++rank) {
-      const auto program = make_snapshot_program(states[rank].tensors, {rank, world, [=](Step) { return model_only; }, {}}, storage_);
+      const auto program =
+          make_snapshot_program(states[rank].tensors, {.rank = rank, .world = world, .model_only = [=](Step) { return model_only; }}, storage_);
       std::vector<std::byte> slot(program->snapshot_bytes());
       program->copy(stream, Step{step}, slot);
       shards.push_back(program->save(Step{step}, slot, store.writing_folder(Step{step}, EpochId{epoch})));

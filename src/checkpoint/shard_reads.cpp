@@ -1,0 +1,96 @@
+#include "src/checkpoint/shard_reads.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t most_threads = 3;  // one waits for the disk while another hashes and copies
+
+}  // namespace
+
+Result<const ShardHeader*> ShardReads::header_of(std::uint32_t file) {
+  if (const auto known = headers_.find(file); known != headers_.end()) return &known->second;
+  const auto reader = storage_.open(path(file));
+  if (!reader) return reader.error();
+  auto header = read_shard_header(**reader, folder_, manifest_.files[file]);
+  if (!header) return header.error();
+  return &headers_.emplace(file, std::move(*header)).first->second;
+}
+
+Result<void> ShardReads::add(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to) {
+  const auto header = header_of(file);
+  if (!header) return header.error();
+  const std::uint64_t data_begin = (*header)->safetensors.data_begin, data_bytes = manifest_.files[file].bytes - data_begin;
+  if (begin < data_begin || begin - data_begin > data_bytes || to.size() > data_bytes - (begin - data_begin))
+    return Error{path(file) + ": the manifest places bytes beyond the file's end"};
+  for (std::uint64_t at = begin - data_begin; !to.empty();) {
+    const auto part = to.first(std::min<std::uint64_t>(to.size(), piece_bytes - at % piece_bytes));
+    wanted_[{file, at / piece_bytes}].push_back({at % piece_bytes, part});
+    at += part.size();
+    to = to.subspan(part.size());
+  }
+  return {};
+}
+
+/// What the threads of one `run` share: each takes the next piece until there is none, or one has failed.
+class ShardReads::Turn {
+ public:
+  Turn(ShardReads& reads, std::vector<Piece> pieces) : reads_(reads), pieces_(std::move(pieces)) {}
+  void work() {
+    try {
+      const PieceBuffer buffer;
+      std::map<std::uint32_t, std::unique_ptr<StorageReader>> open;
+      for (std::size_t i = next_++; i < pieces_.size() && !failed_; i = next_++)
+        if (const auto done = read(pieces_[i], buffer, open); !done) fail(done.error());
+    } catch (const std::exception& error) {
+      fail(Error{error.what()});
+    }
+  }
+  [[nodiscard]] Result<void> result() const { return problem_ ? Result<void>{*problem_} : Result<void>{}; }
+
+ private:
+  Result<void> read(const Piece& piece, const PieceBuffer& buffer, std::map<std::uint32_t, std::unique_ptr<StorageReader>>& open) {
+    auto& reader = open[piece.file];
+    if (!reader) {
+      auto opened = reads_.storage_.open(reads_.path(piece.file));
+      if (!opened) return opened.error();
+      reader = std::move(*opened);
+    }
+    const auto bytes = read_piece(*reader, reads_.path(piece.file), reads_.headers_.at(piece.file), piece.number, buffer.bytes());
+    if (!bytes) return bytes.error();
+    for (const Range& range : piece.ranges) std::memcpy(range.to.data(), bytes->data() + range.begin, range.to.size());
+    return {};
+  }
+  void fail(const Error& error) {
+    const std::lock_guard lock(mutex_);
+    if (!problem_) problem_ = error;
+    failed_ = true;
+  }
+  ShardReads& reads_;
+  std::vector<Piece> pieces_;
+  std::atomic<std::size_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  std::optional<Error> problem_;
+};
+
+Result<void> ShardReads::run() {
+  std::vector<Piece> pieces;
+  for (auto& [place, ranges] : wanted_) pieces.push_back({place.first, place.second, std::move(ranges)});
+  wanted_.clear();
+  const std::size_t threads = std::min(most_threads, pieces.size());
+  Turn turn(*this, std::move(pieces));
+  std::vector<std::jthread> workers;
+  for (std::size_t i = 1; i < threads; ++i) workers.emplace_back([&turn] { turn.work(); });
+  turn.work();
+  workers.clear();
+  return turn.result();
+}
+
+}  // namespace troupe
