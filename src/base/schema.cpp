@@ -49,6 +49,15 @@ std::string_view name_of(KeySource source) noexcept {
   return "?";
 }
 
+std::string_view name_of(KeyState state) noexcept {
+  switch (state) {
+    case KeyState::built: return "built";
+    case KeyState::not_built: return "not built yet";
+    case KeyState::without_effect: return "without effect here";
+  }
+  return "?";
+}
+
 void Schema::section(std::string name, std::string doc) {
   current_ = std::move(name);
   const auto known = std::find_if(sections_.begin(), sections_.end(), [&](const auto& s) { return s.first == current_; });
@@ -66,7 +75,28 @@ Key& Schema::key(std::string_view name, KeyTarget member, KeyClass key_class, st
   return key;
 }
 
-Key& Schema::ignored(std::string_view name, std::string why) { return key(name, std::monostate{}, KeyClass::live, std::move(why)); }
+Key& Schema::ignored(std::string_view name, std::string why) {
+  Key& made = key(name, std::monostate{}, KeyClass::live, why);
+  made.state = KeyState::without_effect;
+  made.why = std::move(why);
+  return made;
+}
+
+Key& Schema::held(std::string_view name, HeldValue initial, KeyState state, std::string doc, std::string why) {
+  const std::string text = initial.toml();
+  auto& slot = held_->try_emplace(current_ + "." + std::string(name), std::move(initial)).first->second;
+  Key& made = std::visit([&](auto& member) -> Key& { return key(name, &member, KeyClass::frozen, std::move(doc)); }, slot.value);
+  made.initial = made.neutral_ = text;
+  made.state = state;
+  made.why = std::move(why);
+  return made;
+}
+
+Key& Schema::ignored(std::string_view name, HeldValue initial, std::string why) { return held(name, std::move(initial), KeyState::without_effect, why, why); }
+
+Key& Schema::not_built(std::string_view name, HeldValue initial, std::string doc, std::string missing) {
+  return held(name, std::move(initial), KeyState::not_built, std::move(doc), std::move(missing));
+}
 
 Key* Schema::find(std::string_view name) {
   const std::string wanted = canonical(name);
@@ -130,6 +160,21 @@ void Schema::unknown(std::string_view written_name, const std::string& where, st
                      (near.empty() ? "; `troupe config --help` lists all sections" : "; did you mean '" + near + "'?"));
 }
 
+std::vector<std::string> Schema::refusals() {
+  std::vector<std::string> lines;
+  for (const Key& key : keys_) {
+    std::string refused = key.refusal();
+    if (refused.empty()) continue;
+    if (!key.switch_key().empty()) {
+      const Key* part_of = find(key.switch_key());
+      if (part_of == nullptr) throw std::logic_error(key.name + " is part of an unknown key: " + key.switch_key());
+      if (part_of->state != KeyState::built || !part_of->built_value() || part_of->toml() == part_of->initial) continue;
+    }
+    lines.push_back((key.where.empty() ? "default" : key.where) + ": " + std::move(refused));
+  }
+  return lines;
+}
+
 bool Schema::claim(Key& key, std::string_view written_name, KeySource source, const std::string& where) {
   if (key.source != source || source == KeySource::builtin) return true;
   problem(where, std::string(written_name) + ": '" + key.name + "' was already set at " + key.where + "; keep one of the two");
@@ -139,8 +184,8 @@ bool Schema::claim(Key& key, std::string_view written_name, KeySource source, co
 void Schema::record(Key& key, std::string_view written_name, const std::string& wrong, KeySource source, const std::string& where) {
   if (!wrong.empty()) {
     problem(where, std::string(written_name) + ": " + wrong);
-  } else if (!key.effective()) {
-    notes_.push_back(where + ": " + std::string(written_name) + " has no effect: " + key.doc);
+  } else if (key.state == KeyState::without_effect) {
+    notes_.push_back(where + ": " + std::string(written_name) + " has no effect: " + key.why);
   }
   key.source = source;
   key.where = where;

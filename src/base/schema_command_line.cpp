@@ -47,7 +47,7 @@ void apply_command_line(Schema& schema, std::span<const std::string> arguments) 
       schema.set_text(name, arguments[++i], KeySource::command_line, where_typed);
     } else if (key == nullptr) {
       schema.unknown(name, where_typed, name);
-    } else if (key->effective()) {
+    } else if (key->typed()) {
       schema.problem(where_typed, std::string(name) + ": a value is missing; write --" + std::string(name) + " VALUE (" + key->type() + ")");
     } else {
       schema.set_text(name, "true", KeySource::command_line, where_typed);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -183,6 +184,19 @@ Key& Key::or_single() {
   single_ = true;
   return *this;
 }
+Key& Key::built_only(std::vector<std::string> values, std::string missing) {
+  built_ = std::move(values);
+  why = std::move(missing);
+  return *this;
+}
+Key& Key::neutral(std::string toml_value) {
+  neutral_ = std::move(toml_value);
+  return *this;
+}
+Key& Key::part_of(std::string switch_key) {
+  switch_ = std::move(switch_key);
+  return *this;
+}
 Key& Key::apart() {
   apart_ = true;
   return *this;
@@ -297,6 +311,44 @@ std::string Key::toml() const {
           return toml_text(*member);
       },
       target);
+}
+
+std::string HeldValue::toml() const {
+  return std::visit([](const auto& held) { return toml_text(held); }, value);
+}
+
+bool Key::built_value() const {
+  if (built_.empty()) return true;
+  const auto known = [&](const std::string& text) { return std::find(built_.begin(), built_.end(), text) != built_.end(); };
+  return std::visit(
+      [&](auto member) {
+        using Member = std::remove_pointer_t<decltype(member)>;
+        if constexpr (std::is_same_v<Member, std::string>)
+          return known(*member);
+        else if constexpr (std::is_same_v<Member, std::optional<std::string>>)
+          return !*member || known(**member);
+        else if constexpr (std::is_same_v<Member, std::vector<std::string>>)
+          return std::all_of(member->begin(), member->end(), known);
+        else
+          return known(toml());
+      },
+      target);
+}
+
+std::string Key::built_values() const {
+  std::string values;
+  for (const auto& text : built_) values += (values.empty() ? "" : " | ") + text;
+  return values;
+}
+
+std::string Key::refusal() const {
+  const std::string value = toml();
+  if (state == KeyState::not_built) {
+    if (value == neutral_) return {};
+    return name + " = " + (value.empty() ? "none" : value) + " is not built yet: " + why + "; leave it out" + (neutral_.empty() ? "" : ", or set " + neutral_);
+  }
+  if (state != KeyState::built || built_value()) return {};
+  return name + " = " + value + " is not built yet: " + why + "; built: " + built_values();
 }
 
 std::string Key::type() const {

@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "src/base/schema.hpp"
 
@@ -28,6 +30,20 @@ inline void describe(Schema& schema, CheckpointSettings& s) {
       .at_least(0);
   schema.key("load_step", &s.load_step, KeyClass::frozen, "resume from this step; -1: the newest good one").at_least(-1).not_zero();
   schema.key("enable_first_step_checkpoint", &s.enable_first_step_checkpoint, KeyClass::frozen, "also save after step 1");
+  using Text = std::optional<std::string>;
+  schema.not_built("create_seed_checkpoint", false, "save the initial weights and end", "seed checkpoints");
+  schema.not_built("export_dtype", "float32", "type of the weights of a last save of the model alone", "weights are saved as they are kept")
+      .one_of({"float16", "bfloat16", "float32"});
+  schema.ignored("async_mode", "disabled", "saving never stops the training: a copy is taken, and written while steps go on")
+      .one_of({"disabled", "async", "async_with_pinned_mem"});
+  schema.not_built("exclude_from_loading", std::vector<std::string>{}, "parts of the state that are not loaded", "all of the state is loaded").or_single();
+  schema.not_built("initial_load_path", Text{}, "checkpoint to begin from", "a run begins from initial weights or its own checkpoints");
+  schema.not_built("initial_load_model_only", true, "take the weights alone from there", "initial_load_path");
+  schema.not_built("initial_load_in_hf", false, "that folder is Hugging Face's", "weights of Hugging Face").part_of("checkpoint.initial_load_path");
+  schema.not_built("initial_load_in_hf_quantized", false, "its weights are quantized", "weights of Hugging Face").part_of("checkpoint.initial_load_path");
+  schema.not_built("last_save_in_hf", false, "the last save is Hugging Face's", "weights of Hugging Face");
+  schema.not_built("load_only", false, "resume, but save nothing", "a run that loads also saves");
+  schema.ignored("enable_ft_dataloader_checkpoints", true, "the data's position is part of every checkpoint");
 }
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "src/config/toml_reader.hpp"
+#include "src/config/unbuilt_sections.hpp"
 
 namespace troupe {
 namespace {
@@ -44,11 +45,15 @@ void describe(Schema& schema, JobSettings& s) {
   schema.section("job", "The run as a whole.");
   schema.key("dump_folder", &s.dump_folder, KeyClass::frozen, "the run's folder: config, metrics, journal, logs, trace, checkpoints").apart();
   schema.key("description", &s.description, KeyClass::frozen, "free text").apart();
-  schema.ignored("use_for_integration_test", "it only marks the file");
-  schema.ignored("print_config", "`troupe config` prints the merged configuration").alias("job.print_args");
+  schema.ignored("use_for_integration_test", false, "it only marks the file");
+  schema.ignored("print_config", false, "`troupe config` prints the merged configuration").alias("job.print_args");
+  schema.ignored("save_config_file", std::optional<std::string>{}, "job.dump_folder/config.toml always has the merged configuration");
+  schema.not_built("custom_import", "", "shared library that adds families, data sets and losses", "extensions").alias("experimental.custom_import");
+  schema.ignored("custom_config_module", "", "keys are added in C++; those of torchtitan's own modules are known").alias("experimental.custom_args_module");
 }
 
 void JobConfig::describe_to(Schema& schema) {
+  schema.hold_in(held);
   describe(schema, job);
   describe(schema, model);
   describe(schema, float8);
@@ -65,6 +70,10 @@ void JobConfig::describe_to(Schema& schema) {
   describe(schema, comm);
   describe(schema, faults);
   describe(schema, debug);
+  describe_other_parallelism(schema);
+  describe_activation_checkpoint(schema);
+  describe_validation(schema);
+  describe_unbuilt_sections(schema);
 }
 
 Result<JobConfig> JobConfig::load(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
@@ -92,7 +101,13 @@ Result<JobConfig> JobConfig::parse(const std::string& text, const std::string& n
     if (key.source != KeySource::builtin) config.origins[key.name] = Origin{key.source, key.where};
   }
   config.notes = schema.notes();
+  config.not_built = schema.refusals();
   return config;
+}
+
+Result<void> JobConfig::can_run() const {
+  if (not_built.empty()) return {};
+  return Error{joined(not_built)};
 }
 
 std::string JobConfig::to_toml() const {
@@ -115,15 +130,17 @@ std::string JobConfig::table() const {
   JobConfig copy = *this;
   Schema schema;
   copy.describe_to(schema);
-  std::vector<std::array<std::string, 4>> rows{{"key", "value", "source", "class"}};
-  for (const auto& key : schema.keys()) {
-    if (!key.effective()) continue;
-    const auto origin = origins.find(key.name);
-    const std::string source = origin == origins.end() ? "default" : origin->second.where;
-    const std::string value = key.toml();
-    rows.push_back({key.name, value.empty() ? "none" : value, source, std::string(name_of(key.key_class))});
+  std::vector<std::array<std::string, 5>> rows{{"key", "value", "source", "class", "state"}};
+  for (const auto& [section, doc] : schema.sections()) {
+    for (const auto& key : schema.keys()) {
+      if (key.name.substr(0, key.name.rfind('.')) != section) continue;
+      const auto origin = origins.find(key.name);
+      const std::string value = key.toml();
+      rows.push_back({key.name, value.empty() ? "none" : value, origin == origins.end() ? "default" : origin->second.where,
+                      std::string(key.effective() ? name_of(key.key_class) : "-"), std::string(name_of(key.built_value() ? key.state : KeyState::not_built))});
+    }
   }
-  std::array<std::size_t, 4> width{};
+  std::array<std::size_t, 5> width{};
   for (const auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
   }

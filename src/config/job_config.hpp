@@ -50,12 +50,16 @@ struct JobConfig {
   FaultSettings faults;
   DebugSettings debug;
 
+  HeldValues held;  ///< of keys that nothing acts on
+
   struct Origin {
     KeySource source = KeySource::builtin;
     std::string where;
   };
   std::map<std::string, Origin> origins;  ///< of the keys that are not at their default's source
   std::vector<std::string> notes;         ///< one line each, to be shown at start: keys that have no effect
+
+  std::vector<std::string> not_built;  ///< one line each, with the place: values that a run must refuse, because nothing acts on them yet
 
   /// `file` may be empty: defaults and overrides alone. `overrides`: the arguments "--section.key", "value", "--section.key=value", …
   /// The error holds one line for every problem: file, line and column, what was written, what was expected, the nearest known name.
@@ -64,9 +68,11 @@ struct JobConfig {
   [[nodiscard]] static Result<JobConfig> parse(const std::string& text, const std::string& name, const std::vector<std::string>& overrides = {});
   [[nodiscard]] static JobConfig defaults() { return {}; }
 
+  /// Nothing, or all of `not_built`: what a program asks before it trains. `load` accepts them, so that they can be shown and estimated.
+  [[nodiscard]] Result<void> can_run() const;
   /// The merged result as TOML, every key written; `load` of it gives the same values (origins aside).
   [[nodiscard]] std::string to_toml() const;
-  /// One line a key: name, value, source, class.
+  /// One line a key: name, value, source, class (- where nothing acts on it), state.
   [[nodiscard]] std::string table() const;
   /// XXH3-64 of the values in which all ranks must agree: all but folders and what only reports.
   [[nodiscard]] std::uint64_t hash() const;

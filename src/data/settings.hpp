@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,22 @@ struct DataSettings {
   bool add_bos = true, add_eos = true;  ///< around each document
 };
 
+/// [training.dataloader], [validation.dataloader]: settings of PyTorch's loader processes.
+inline void describe_dataloader(Schema& schema, const std::string& of) {
+  const std::string loader = "an actor reads ahead, see [slots] batches and data.loader_hosts";
+  schema.section(of + ".dataloader", "PyTorch's loader processes.");
+  schema.ignored("num_workers", 0, loader);
+  schema.ignored("persistent_workers", false, loader);
+  schema.ignored("pin_memory", false, loader);
+  schema.ignored("prefetch_factor", std::optional<std::int64_t>{}, loader);
+}
+
 inline void describe(Schema& schema, DataSettings& s) {
   schema.section("training");
   schema
       .key("dataset", &s.dataset, KeyClass::frozen,
            "form of the data: text (documents parted by lines of a single %, or one document a file) or jsonl ({\"text\": …} a line)")
-      .one_of({"text", "jsonl"});
+      .built_only({"text", "jsonl"}, "data sets by name; `training.dataset_path` names files");
   schema.key("dataset_path", &s.dataset_path, KeyClass::frozen, "file, glob or list of them; one that begins with ! leaves out what it matches")
       .or_single()
       .apart();
@@ -35,6 +46,21 @@ inline void describe(Schema& schema, DataSettings& s) {
   schema.key("allow_binary", &s.allow_binary, KeyClass::frozen, "accept files that hold NUL bytes");
   schema.key("add_bos", &s.add_bos, KeyClass::frozen, "each document begins with token 256");
   schema.key("add_eos", &s.add_eos, KeyClass::frozen, "each document ends with token 257");
+  describe_dataloader(schema, "training");
+}
+
+/// [validation]
+inline void describe_validation(Schema& schema) {
+  schema.section("validation", "Loss on data of its own, between steps.");
+  const std::string missing = "validation";
+  schema.not_built("enable", false, "validate", missing);
+  schema.not_built("dataset", "text", "form of the data", missing).part_of("validation.enable");
+  schema.not_built("dataset_path", std::vector<std::string>{}, "file, glob or list of them", missing).or_single().part_of("validation.enable");
+  schema.not_built("local_batch_size", 8, "rows of one micro-batch on one rank", missing).at_least(1).part_of("validation.enable");
+  schema.not_built("seq_len", 2048, "tokens of a row", missing).at_least(1).part_of("validation.enable");
+  schema.not_built("freq", 10, "steps between validations", missing).at_least(1).part_of("validation.enable");
+  schema.not_built("steps", -1, "batches of one validation; -1: all", missing).at_least(-1).not_zero().part_of("validation.enable");
+  describe_dataloader(schema, "validation");
 }
 
 }  // namespace troupe

@@ -26,10 +26,11 @@ struct ModelSettings {
 
 inline void describe(Schema& schema, ModelSettings& s) {
   schema.section("model", "Which model, and sizes that replace its flavour's own.");
-  schema.key("name", &s.name, KeyClass::frozen, "family of the model").one_of({"llama3"}, "other families are not available in this version");
+  schema.key("name", &s.name, KeyClass::frozen, "family of the model").built_only({"llama3"}, "other families");
   schema.key("flavor", &s.flavor, KeyClass::frozen, "row of the family's table of sizes; an unknown one is refused with the list");
   schema.key("converters", &s.converters, KeyClass::epoch, "what is applied to the model; \"float8\" switches [float8] on")
-      .one_of({"float8", "quantize.linear.float8"}, "other converters are not available in this version")
+      .one_of({"float8", "quantize.linear.float8", "mx", "quantize.linear.mx", "quantize.grouped_mm.float8", "quantize.grouped_mm.mx"})
+      .built_only({"float8", "quantize.linear.float8"}, "other converters")
       .or_single();
   schema.key("dim", &s.dim, KeyClass::frozen, "width of the residual stream").at_least(1);
   schema.key("n_layers", &s.n_layers, KeyClass::frozen, "number of blocks").at_least(1);
@@ -43,8 +44,9 @@ inline void describe(Schema& schema, ModelSettings& s) {
   schema.key("norm_eps", &s.norm_eps, KeyClass::frozen, "epsilon of the RMS norms").above(0);
   schema.key("rope_theta", &s.rope_theta, KeyClass::frozen, "base of the rotary frequencies").above(0);
   schema.key("tied_embeddings", &s.tied_embeddings, KeyClass::frozen, "the head shares the embedding's weights");
-  schema.ignored("print_after_conversion", "the model's units and sizes are always printed at start");
-  schema.ignored("tokenizer_path", "tokens are bytes in this version").alias("model.hf_assets_path");
+  schema.ignored("print_after_conversion", false, "the model's units and sizes are always printed at start");
+  schema.not_built("hf_assets_path", std::optional<std::string>{}, "folder of the tokenizer and of weights of Hugging Face", "tokens are bytes")
+      .alias("model.tokenizer_path");
 }
 
 /// [float8]: what model.converters = ["float8"] does. Also spelled [quantize.linear.float8].
@@ -67,13 +69,15 @@ inline void describe(Schema& schema, Float8Settings& s) {
       .alias(alias("precompute_float8_dynamic_scale_for_fsdp"));
   schema.key("recipe_name", &s.recipe_name, KeyClass::epoch, "granularity of the scales; unset means tensorwise")
       .alias(alias("recipe_name"))
-      .one_of({"tensorwise"}, "other recipes are not available in this version");
+      .one_of({"tensorwise", "rowwise", "rowwise_with_gw_hp"})
+      .built_only({"tensorwise"}, "other recipes");
   schema.key("filter_fqns", &s.filter_fqns, KeyClass::epoch, "linear layers whose name contains one of these stay as they are")
       .alias(alias("filter_fqns"))
       .or_single();
   schema.key("emulate", &s.emulate, KeyClass::epoch, "no effect: fp8 products are emulated wherever the device has none, so always on a CPU")
       .alias(alias("emulate"));
-  schema.ignored("force_recompute_fp8_weight_in_bwd", "the backward pass gathers its weights again in any case");
+  schema.ignored("force_recompute_fp8_weight_in_bwd", false, "the backward pass gathers its weights again in any case")
+      .alias(alias("force_recompute_fp8_weight_in_bwd"));
 }
 
 /// [training], what compute needs: batch, sequence, precision, clipping, length of the run.
@@ -101,14 +105,33 @@ inline void describe(Schema& schema, TrainingSettings& s) {
   schema.key("steps", &s.steps, KeyClass::live, "the run ends after this step").at_least(1);
   schema.key("mixed_precision_param", &s.mixed_precision_param, KeyClass::epoch, "type of gathered weights and of activations").one_of({"bfloat16", "float32"});
   schema.key("mixed_precision_reduce", &s.mixed_precision_reduce, KeyClass::epoch, "type in which gradients are summed over ranks").one_of({"float32"});
-  schema.key("dtype", &s.dtype, KeyClass::frozen, "type of the master weights and of the optimizer's state").one_of({"float32"});
-  schema.ignored("compile", "operations are compiled ahead of time");
-  schema.ignored("gc_freq", "there is no garbage collector");
-  schema.ignored("gc_debug", "there is no garbage collector");
-  schema.section("compile");
-  schema.ignored("enable", "operations are compiled ahead of time");
-  schema.ignored("components", "operations are compiled ahead of time");
-  schema.ignored("backend", "operations are compiled ahead of time");
+  schema.key("dtype", &s.dtype, KeyClass::frozen, "type of the master weights and of the optimizer's state")
+      .one_of({"bfloat16", "float32"})
+      .built_only({"float32"}, "a pure bfloat16 state");
+  schema.not_built("enable_cpu_offload", false, "weights, gradients and optimizer state in host memory", "state lies where the device computes");
+  schema.ignored("gc_freq", 50, "there is no garbage collector");
+  schema.ignored("gc_debug", false, "there is no garbage collector");
+  const std::string compiled = "operations are compiled ahead of time";
+  schema.section("compile", "torch.compile.");
+  schema.ignored("enable", false, compiled).alias("training.compile");
+  schema.ignored("components", std::vector<std::string>{"model", "loss"}, compiled).or_single();
+  schema.ignored("backend", "inductor", compiled);
+}
+
+/// [activation_checkpoint]: what a block keeps of its forward pass for its backward pass.
+inline void describe_activation_checkpoint(Schema& schema) {
+  schema.section("activation_checkpoint", "What a block keeps of its forward pass for the backward pass.");
+  const std::string missing = "everything that the backward pass reads is kept";
+  schema.not_built("mode", "none", "none, full, selective or memory_budget", missing).one_of({"none", "full", "selective", "memory_budget"});
+  schema.not_built("selective_ac_option", "2", "op, or each how manieth block", missing).part_of("activation_checkpoint.mode");
+  schema.not_built("per_op_sac_force_recompute_mm_shapes_by_fqns", std::vector<std::string>{"moe.router.gate"}, "products that are computed again", missing)
+      .part_of("activation_checkpoint.mode");
+  schema.not_built("memory_budget", 0.5, "share of the memory of mode none", missing).at_least(0).at_most(1).part_of("activation_checkpoint.mode");
+  schema.not_built("visualize_memory_budget_pareto", false, "write the trade of time for memory", missing).part_of("activation_checkpoint.mode");
+  schema.ignored("early_stop", false, "what is computed again is a list of operations, without more");
+  schema.ignored("preserve_rng_state", true, "no operation draws random numbers");
+  schema.ignored("determinism_check", "default", "operations repeat bit for bit");
+  schema.ignored("debug", false, "the list of operations is the same in every step");
 }
 
 }  // namespace troupe

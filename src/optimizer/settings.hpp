@@ -21,7 +21,8 @@ inline void describe(Schema& schema, OptimizerSettings& s) {
   schema.key("beta2", &s.beta2, KeyClass::live, "decay of the second moment").at_least(0).below(1);
   schema.key("eps", &s.eps, KeyClass::live, "added to the root of the second moment").above(0);
   schema.key("weight_decay", &s.weight_decay, KeyClass::live, "applied to all parameters").at_least(0);
-  schema.ignored("implementation", "there is one implementation");
+  schema.ignored("implementation", "fused", "there is one implementation").one_of({"for-loop", "foreach", "fused"});
+  schema.not_built("early_step_in_backward", false, "each layer's step in the backward pass", "the step follows the whole backward pass");
 }
 
 /// [lr_scheduler]: warm-up, stable, decay.

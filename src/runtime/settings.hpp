@@ -18,21 +18,26 @@ inline void describe(Schema& schema, SlotSettings& s) {
   schema.key("weights", &s.weights, KeyClass::epoch, "layers whose gathered weights may exist at once").at_least(1).at_most(4096);
   schema.key("gradients", &s.gradients, KeyClass::epoch, "layers whose unreduced gradients may exist at once").at_least(1).at_most(4096);
   schema.key("snapshots", &s.snapshots, KeyClass::epoch, "copies of the state that may wait to be written").at_least(1).at_most(4096);
-  schema.key("activations", &s.activations, KeyClass::epoch, "no effect yet: the activations of one micro-batch exist at once").at_least(0).at_most(4096);
+  schema.key("activations", &s.activations, KeyClass::epoch, "activations of how many micro-batches may exist at once; 0: as the plan needs")
+      .at_least(0)
+      .at_most(4096)
+      .built_only({"0", "1"}, "the activations of one micro-batch exist at once");
 }
 
 /// [runtime]
 struct RuntimeSettings {
   std::int64_t threads_per_rank = 1;
   std::int64_t run_ahead = 0;
-  std::int64_t min_operation_us = 1000;
 };
 
 inline void describe(Schema& schema, RuntimeSettings& s) {
   schema.section("runtime", "The actor runtime.");
   schema.key("threads_per_rank", &s.threads_per_rank, KeyClass::epoch, "threads inside one CPU kernel; results depend on it").at_least(1).at_most(1024);
-  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "no effect yet: operations are announced on completion").at_least(0).at_most(64);
-  schema.key("min_operation_us", &s.min_operation_us, KeyClass::epoch, "no effect yet: operations are whole layers").at_least(0).at_most(10000000);
+  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "operations that may be announced before they are done; 0: on completion")
+      .at_least(0)
+      .at_most(64)
+      .built_only({"0"}, "operations are announced on completion");
+  schema.ignored("min_operation_us", 1000, "operations are whole layers, which nothing would merge or split").at_least(0).at_most(10000000);
 }
 
 /// [comm]
@@ -56,7 +61,12 @@ inline void describe(Schema& schema, CommSettings& s) {
       .key("interface", &s.interface, KeyClass::epoch,
            "network interface of letters and of the launcher's port, such as eth0; empty: loopback, for one host alone")
       .apart();
-  schema.ignored("trace_buf_size", "see [trace] events");
+  schema.ignored("trace_buf_size", 20000, "see [trace] events");
+  schema.ignored("save_traces_folder", "comm_traces", "collectives are part of the timeline, see [trace]");
+  schema.ignored("save_traces_file_prefix", "rank_", "collectives are part of the timeline, see [trace]");
+  schema
+      .not_built("mode", "default", "default, fake_backend or local_tensor: one process acts for all ranks", "`troupe train --dry-run` checks without running")
+      .one_of({"default", "fake_backend", "local_tensor"});
 }
 
 /// [debug]
@@ -69,6 +79,8 @@ inline void describe(Schema& schema, DebugSettings& s) {
   schema.section("debug", "Seeds and determinism.");
   schema.key("seed", &s.seed, KeyClass::frozen, "of initialisation and of the order of the data").at_least(0).alias("training.seed");
   schema.key("deterministic", &s.deterministic, KeyClass::epoch, "repeat bit for bit; no effect on a CPU, which always does").alias("training.deterministic");
+  schema.ignored("deterministic_warn_only", false, "no kernel is without a deterministic form");
+  schema.not_built("moe_force_load_balance", false, "deal tokens to experts in turn", "mixture of experts");
 }
 
 /// [parallelism]: the mesh. A degree of -1 is what is left of the world size.
@@ -80,23 +92,67 @@ struct ParallelismSettings {
 
 inline void describe(Schema& schema, ParallelismSettings& s) {
   schema.section("parallelism", "Degrees of the mesh; their product is the number of ranks.");
-  schema.key("data_parallel_replicate_degree", &s.data_parallel_replicate_degree, KeyClass::epoch, "replicas of the sharded model; 1 in this version")
+  schema.key("data_parallel_replicate_degree", &s.data_parallel_replicate_degree, KeyClass::epoch, "replicas of the sharded model; -1: all that is left")
       .at_least(-1)
-      .not_zero();
+      .not_zero()
+      .built_only({"1", "-1"}, "replicas");
   schema
       .key("data_parallel_shard_degree", &s.data_parallel_shard_degree, KeyClass::epoch,
            "ranks that share weights, gradients and optimizer state; -1: all that is left")
       .at_least(-1)
       .not_zero();
-  schema.key("context_parallel_degree", &s.context_parallel_degree, KeyClass::epoch, "1 in this version").at_least(1);
-  schema.key("tensor_parallel_degree", &s.tensor_parallel_degree, KeyClass::epoch, "1 in this version").at_least(1);
-  schema.key("pipeline_parallel_degree", &s.pipeline_parallel_degree, KeyClass::epoch, "1 in this version").at_least(1);
-  schema.key("expert_parallel_degree", &s.expert_parallel_degree, KeyClass::epoch, "1 in this version").at_least(1);
+  const auto degree = [&](const char* name, std::int64_t* member, const char* doc, const char* missing) {
+    schema.key(name, member, KeyClass::epoch, doc).at_least(1).built_only({"1"}, missing);
+  };
+  degree("context_parallel_degree", &s.context_parallel_degree, "ranks that share a sequence", "context parallelism");
+  degree("tensor_parallel_degree", &s.tensor_parallel_degree, "ranks that share a layer's products", "tensor parallelism");
+  degree("pipeline_parallel_degree", &s.pipeline_parallel_degree, "stages of the pipeline", "pipeline parallelism");
+  degree("expert_parallel_degree", &s.expert_parallel_degree, "ranks that share a layer's experts", "mixture of experts");
   schema.key("fsdp_reshard_after_forward", &s.fsdp_reshard_after_forward, KeyClass::epoch, "default and always: gather again for the backward pass")
-      .one_of({"default", "always"}, "to keep gathered weights is not available in this version");
-  schema.ignored("enable_compiled_autograd", "there is no autograd at run time");
-  schema.ignored("enable_async_tensor_parallel", "tensor_parallel_degree is 1 in this version");
-  schema.ignored("disable_loss_parallel", "tensor_parallel_degree is 1 in this version");
+      .one_of({"default", "always", "never"})
+      .built_only({"default", "always"}, "gathered weights are not kept for the backward pass");
+  schema.ignored("enable_compiled_autograd", false, "there is no autograd at run time");
+}
+
+/// [parallelism], keys of the kinds of parallelism to come.
+inline void describe_other_parallelism(Schema& schema) {
+  using Names = std::vector<std::string>;
+  schema.section("parallelism");
+  const std::string tensor = "tensor parallelism", pipeline = "pipeline parallelism", context = "context parallelism", experts = "mixture of experts";
+  schema.not_built("enable_async_tensor_parallel", false, "collectives of tensor parallelism under its products", tensor)
+      .part_of("parallelism.tensor_parallel_degree");
+  schema.not_built("disable_loss_parallel", false, "gather the logits before the loss", tensor).part_of("parallelism.tensor_parallel_degree");
+  schema.not_built("pipeline_parallel_schedule", "1F1B", "order of a stage's micro-batches", pipeline).part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("pipeline_parallel_schedule_csv", "", "file with that order", pipeline).part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("pipeline_parallel_microbatch_size", 1, "rows of a stage's micro-batch", pipeline)
+      .at_least(1)
+      .part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("module_fqns_per_model_part", Names{}, "where the stages begin", pipeline)
+      .alias("parallelism.pipeline_parallel_split_points")
+      .part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("pipeline_parallel_layers_per_stage", std::optional<std::int64_t>{}, "layers of one stage", pipeline)
+      .at_least(1)
+      .part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("pipeline_parallel_first_stage_less_layers", 1, "layers that the embedding counts for", pipeline)
+      .at_least(0)
+      .part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("pipeline_parallel_last_stage_less_layers", 1, "layers that the head counts for", pipeline)
+      .at_least(0)
+      .part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("pipeline_parallel_expert_parallel_overlap", true, "experts' collectives of one micro-batch under another's products", pipeline)
+      .part_of("parallelism.pipeline_parallel_degree");
+  schema.not_built("context_parallel_load_balancer", std::optional<std::string>{"headtail"}, "how a sequence is cut", context)
+      .one_of({"headtail", "ptrr"})
+      .part_of("parallelism.context_parallel_degree");
+  schema.not_built("context_parallel_rotate_method", "allgather", "how keys and values go round", context)
+      .one_of({"allgather", "alltoall"})
+      .part_of("parallelism.context_parallel_degree");
+  schema.not_built("expert_tensor_parallel_degree", 1, "ranks that share one expert's products", experts)
+      .at_least(1)
+      .part_of("parallelism.expert_parallel_degree");
+  schema.not_built("expert_parallel_comm_backend", "standard", "what carries tokens to experts", experts)
+      .one_of({"standard", "deepep"})
+      .part_of("parallelism.expert_parallel_degree");
 }
 
 }  // namespace troupe

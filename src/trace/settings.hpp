@@ -26,6 +26,16 @@ inline void describe(Schema& schema, TraceSettings& s) {
   schema.key("enable", &s.enable, KeyClass::live, "record, and write the trace at the end").apart();
   schema.key("steps", &s.steps, KeyClass::live, "[first, last] step to record; empty: the newest events that fit").at_least(1).apart();
   schema.key("events", &s.events, KeyClass::epoch, "events that a rank's ring buffer holds").at_least(1024).at_most(16777216).apart();
+  schema.section("profiling", "Timelines and pictures of the memory of chosen steps.");
+  schema.not_built("enable_profiling", false, "write timelines", "see [trace]");
+  schema.not_built("save_traces_folder", "profile_traces", "folder of the timelines, inside job.dump_folder", "see [trace]")
+      .part_of("profiling.enable_profiling");
+  schema.not_built("profile_freq", 10, "steps between timelines", "see [trace]").at_least(1).part_of("profiling.enable_profiling");
+  schema.not_built("profiler_active", 1, "steps of one timeline", "see [trace]").at_least(1).part_of("profiling.enable_profiling");
+  schema.ignored("profiler_warmup", 3, "recording a timeline needs no warm-up").at_least(0);
+  schema.not_built("enable_memory_snapshot", false, "write pictures of the memory", "pictures of the memory");
+  schema.not_built("save_memory_snapshot_folder", "memory_snapshot", "their folder, inside job.dump_folder", "pictures of the memory")
+      .part_of("profiling.enable_memory_snapshot");
 }
 
 }  // namespace troupe

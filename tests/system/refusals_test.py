@@ -34,6 +34,13 @@ class RefusalsTest(unittest.TestCase):
     def test_an_unknown_key_is_refused_with_the_nearest_known_one(self):
         self.assertIn("training.steps", self.refused("--training.step", 3))
 
+    def test_what_is_not_built_yet_is_refused_by_name_and_what_has_no_effect_is_said(self):
+        output = self.refused("--nproc", 2, "--parallelism.tensor_parallel_degree", 2, "--training.compile")
+        self.assertIn("command line: parallelism.tensor_parallel_degree = 2 is not built yet", output)
+        code, output = self.job.train("--nproc", 1, "--training.compile", "--training.steps", 1)
+        self.assertEqual(code, 0, output)
+        self.assertIn("training.compile has no effect", output)
+
     def test_missing_data_ends_the_run_and_names_the_path(self):
         output = self.refused("--nproc", 2, "--training.dataset_path", "/nowhere/at/all.txt", code=1)
         self.assertIn("/nowhere/at/all.txt", output)

@@ -17,6 +17,7 @@
 namespace troupe {
 
 Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
+  if (auto built = config.can_run(); !built) return built.error();
   auto mesh = config.mesh(world_size);
   if (!mesh) return mesh.error();
   auto micro_batches = config.micro_batches(mesh->data_parallel());

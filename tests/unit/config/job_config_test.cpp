@@ -136,9 +136,29 @@ TEST(JobConfig, KeysWithoutEffectAreAcceptedAndSaidSo) {
                                         "run.toml:3:1: training.gc_freq has no effect: there is no garbage collector"));
 }
 
-TEST(JobConfig, WhatIsNotAvailableIsRefusedNotIgnored) {
-  EXPECT_THAT(refusal("[float8]\nrecipe_name = \"rowwise\"\n"), HasSubstr("other recipes are not available in this version"));
-  EXPECT_THAT(refusal("[parallelism]\nfsdp_reshard_after_forward = \"never\"\n"), HasSubstr("not available in this version"));
+TEST(JobConfig, WhatIsNotBuiltYetIsShownAndRefusedByNameAndPlaceWhenARunAsksForIt) {
+  const JobConfig config = accepted("[parallelism]\ntensor_parallel_degree = 8\n[training]\nsteps = 3\n", {"--fault_tolerance.enable"});
+  EXPECT_THAT(config.not_built, ElementsAre("run.toml:2:1: parallelism.tensor_parallel_degree = 8 is not built yet: tensor parallelism; built: 1",
+                                            "command line: fault_tolerance.enable = true is not built yet: replica groups; leave it out, or set false"));
+  EXPECT_THAT(config.can_run().error().message, HasSubstr("run.toml:2:1: parallelism.tensor_parallel_degree = 8"));
+  const std::string table = config.table();
+  EXPECT_THAT(table, ::testing::ContainsRegex("parallelism.tensor_parallel_degree +8 +run.toml:2:1 +epoch +not built yet\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("fault_tolerance.enable +true +command line +- +not built yet\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("compile.backend +\"inductor\" +default +- +without effect here\n"));
+  EXPECT_TRUE(accepted("").can_run());
+}
+
+TEST(JobConfig, APartOfWhatIsNotAskedForRefusesNoRun) {
+  EXPECT_TRUE(accepted("[fault_tolerance]\ngroup_size = 2\n[parallelism]\npipeline_parallel_schedule = \"Interleaved1F1B\"\n").can_run());
+  EXPECT_TRUE(accepted("[fault_tolerance]\nenable = false\n").can_run());
+}
+
+TEST(JobConfig, AKeyThatIsNotBuiltIsCheckedLikeAnyOther) {
+  EXPECT_EQ(refusal("[fault_tolerance]\nenable = 1\n"), "run.toml:2:1: fault_tolerance.enable: expected a boolean, found the integer 1");
+  EXPECT_EQ(refusal("[fault_tolerance]\ngroup_size = -1\n"), "run.toml:2:1: fault_tolerance.group_size: expected a value at least 0, found -1");
+  EXPECT_THAT(refusal("[fault_tolerance]\ngroup_sise = 1\n"), HasSubstr("did you mean 'fault_tolerance.group_size'?"));
+  const JobConfig again = accepted(accepted("[fault_tolerance]\ngroup_size = 2\n").to_toml());
+  EXPECT_THAT(again.to_toml(), HasSubstr("group_size = 2\n"));
 }
 
 TEST(JobConfig, TheMergedTomlReadsBackToTheSameValues) {
@@ -161,11 +181,11 @@ TEST(JobConfig, TheHashIsOfWhatRanksMustAgreeIn) {
   EXPECT_NE(hash({}), hash({"--slots.weights=3"}));
 }
 
-TEST(JobConfig, TheTableNamesValueSourceAndClass) {
+TEST(JobConfig, TheTableNamesValueSourceClassAndState) {
   const std::string table = accepted("[training]\nsteps = 5\n", {"--model.dim=8"}).table();
-  EXPECT_THAT(table, ::testing::ContainsRegex("training.steps +5 +run.toml:2:1 +live\n"));
-  EXPECT_THAT(table, ::testing::ContainsRegex("model.dim +8 +command line +frozen\n"));
-  EXPECT_THAT(table, ::testing::ContainsRegex("model.n_heads +none +default +frozen\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("training.steps +5 +run.toml:2:1 +live +built\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("model.dim +8 +command line +frozen +built\n"));
+  EXPECT_THAT(table, ::testing::ContainsRegex("model.n_heads +none +default +frozen +built\n"));
 }
 
 // B130
