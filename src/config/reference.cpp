@@ -34,7 +34,7 @@ std::string JobConfig::reference_markdown() {
   config.describe_to(schema);
   std::string text =
       "# Configuration\n\n"
-      "Made by `troupe-config-reference` from the declarations in `src/*/settings.hpp`; a test compares the two.\n\n"
+      "Made by `troupe config --doc` from the declarations in `src/*/settings.hpp`; a test compares the two.\n\n"
       "A run reads defaults, then the TOML file, then the command line (`--section.key value`, `--section.key=value`, a boolean as `--section.key`,\n"
       "`--section.no_key` or `--section.key=false`; `-` and `_` are the same in names; lists are comma-separated; `none` unsets an optional key).\n"
       "Unknown names, wrong types and values out of range are refused, all at once, with file, line, column and the nearest known name.\n\n"

@@ -12,6 +12,10 @@ SplitArguments split_overrides(const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     const std::string_view name = std::string_view{argument}.substr(0, argument.find('='));
+    if (name == "--job.config_file" || name == "--job.config-file") {  // torchtitan's spelling of the first argument
+      if (name.size() != argument.size()) split.rest.push_back(argument.substr(name.size() + 1));
+      continue;  // written apart, the file's name is the next argument, and like any other
+    }
     if (!argument.starts_with("--") || name.find('.') == std::string_view::npos) {
       split.rest.push_back(argument);
       continue;

@@ -28,6 +28,7 @@ struct ConfigRequest {
   std::filesystem::path config;
   std::vector<std::string> overrides;
   bool toml = false;  ///< as a file that can be loaded again
+  bool doc = false;   ///< the reference page of all keys instead
 };
 /// Prints the merged configuration.
 [[nodiscard]] int show_config(const ConfigRequest& request);
@@ -56,7 +57,7 @@ struct TraceRequest {
 [[nodiscard]] std::filesystem::path worker_program();
 
 /// `--section.key value` and its other spellings, taken out of the arguments; the rest is what CLI11 reads. A value follows a key
-/// unless it begins with "--", holds "=" already, or is a TOML file.
+/// unless it begins with "--", holds "=" already, or is a TOML file. `--job.config_file FILE` is FILE.
 struct SplitArguments {
   std::vector<std::string> rest, overrides;
 };

@@ -28,9 +28,12 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
 }
 
 void add_config(CLI::App& app, troupe::ConfigRequest& request) {
-  auto* command = app.add_subcommand("config", "Print the merged configuration: each key with its value, where that came from, and what changing it takes.");
+  auto* command = app.add_subcommand("config",
+                                     "Print the merged configuration: each key with its value, where that came from, what changing it takes, and whether it is "
+                                     "built.");
   command->add_option("CONFIG", request.config, "configuration, TOML; without it the defaults");
   command->add_flag("--toml", request.toml, "as TOML that can be loaded again");
+  command->add_flag("--doc", request.doc, "the reference page of all keys instead, as Markdown");
   command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
 }
 

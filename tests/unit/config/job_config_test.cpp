@@ -148,6 +148,12 @@ TEST(JobConfig, WhatIsNotBuiltYetIsShownAndRefusedByNameAndPlaceWhenARunAsksForI
   EXPECT_TRUE(accepted("").can_run());
 }
 
+// B133
+TEST(JobConfig, ADegreeThatIsNotBuiltIsRefusedBeforeAnythingStarts) {
+  for (const std::string key : {"parallelism.expert_parallel_degree", "parallelism.context_parallel_degree"})
+    EXPECT_THAT(accepted("", {"--" + key + "=3"}).can_run().error().message, HasSubstr(key + " = 3 is not built yet"));
+}
+
 TEST(JobConfig, APartOfWhatIsNotAskedForRefusesNoRun) {
   EXPECT_TRUE(accepted("[fault_tolerance]\ngroup_size = 2\n[parallelism]\npipeline_parallel_schedule = \"Interleaved1F1B\"\n").can_run());
   EXPECT_TRUE(accepted("[fault_tolerance]\nenable = false\n").can_run());
@@ -246,7 +252,7 @@ TEST(JobConfig, AFileThatCannotBeReadIsNamed) {
 
 TEST(JobConfig, TheReferencePageIsCurrent) {
   EXPECT_EQ(testing::read_file(std::filesystem::path(TROUPE_SOURCE_DIR) / "docs/config.md"), JobConfig::reference_markdown())
-      << "run: build/<preset>/bin/troupe-config-reference > docs/config.md";
+      << "run: build/<preset>/bin/troupe config --doc > docs/config.md";
 }
 
 }  // namespace

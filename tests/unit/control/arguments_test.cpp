@@ -17,5 +17,14 @@ TEST(SplitOverrides, TakesAConfigurationAfterAFlagForAConfiguration) {
   EXPECT_EQ(split.rest, (std::vector<std::string>{"train", "run.toml"}));
 }
 
+TEST(SplitOverrides, TheConfigurationFileMayBeNamedAsTorchtitanNamesIt) {
+  for (const std::vector<std::string>& spelled : std::vector<std::vector<std::string>>{{"train", "--job.config_file", "run.toml", "--training.steps=3"},
+                                                                                       {"train", "--job.config-file=run.toml", "--training.steps=3"}}) {
+    const auto split = split_overrides(spelled);
+    EXPECT_EQ(split.rest, (std::vector<std::string>{"train", "run.toml"}));
+    EXPECT_EQ(split.overrides, (std::vector<std::string>{"--training.steps=3"}));
+  }
+}
+
 }  // namespace
 }  // namespace troupe
