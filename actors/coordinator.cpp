@@ -198,7 +198,7 @@ void Coordinator::start_steps() {
 }
 
 void Coordinator::grant() {
-  const auto grants = epoch_->horizon.advance(epoch_->reports.last_joined());
+  const auto grants = epoch_->horizon.advance(epoch_->reports.last_joined(), !epoch_->unsealed.empty());
   if (grants.empty()) return;
   for (const StepGrant& grant : grants)
     if (grant.kind == StepKind::train_and_snapshot) epoch_->unsealed.insert(grant.step);
@@ -331,7 +331,8 @@ void Coordinator::check_deadlines() {
                   std::nullopt});
   if (phase_ != Phase::running) return;
   const Step newest = epoch_->reports.last_joined();
-  const bool early = newest < epoch_->begun.first_step || newest == epoch_->horizon.last_step();  // the first step, or the last checkpoint's file
+  const bool early = newest < epoch_->begun.first_step || newest == epoch_->horizon.last_step() ||
+                     epoch_->horizon.waits(newest, !epoch_->unsealed.empty());  // the first step, or a checkpoint's file
   const Nanos limit = early ? std::max(options_.epoch.init_timeout, options_.train_timeout) : options_.train_timeout;
   if (now - progress_at_ > limit)
     raise({fmt::format("no step was finished for {:.0f} s ({}); newest step of all ranks: {}; {}", seconds(limit),

@@ -2,8 +2,9 @@
 
 namespace troupe {
 
-std::vector<StepGrant> HorizonBook::advance(Step slowest) {
+std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving) {
   std::vector<StepGrant> grants;
+  if (policy_.wait_for_saves && saving) return grants;
   const Step until = grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead);
   while (granted_ < until) {
     ++granted_;
@@ -11,6 +12,7 @@ std::vector<StepGrant> HorizonBook::advance(Step slowest) {
                                .kind = saves(granted_) ? StepKind::train_and_snapshot : StepKind::train,
                                .last = granted_ == policy_.last_step,
                                .learning_rate = policy_.learning_rate(granted_)});
+    if (policy_.wait_for_saves && saves(granted_)) break;
   }
   return grants;
 }

@@ -14,6 +14,7 @@ struct StepPolicy {
   std::uint32_t run_ahead = 2;                ///< steps granted past the slowest report
   std::function<double(Step)> learning_rate;  ///< pure
   std::function<bool(Step)> snapshot_due;     ///< pure: a checkpoint is written after this step
+  bool wait_for_saves = false;                ///< no step is granted while a checkpoint is being written
   bool save_at_stop = true;                   ///< a stop on request writes a checkpoint
 };
 
@@ -22,8 +23,11 @@ struct StepPolicy {
 class HorizonBook {
  public:
   HorizonBook(StepPolicy policy, Step before_first) : policy_(std::move(policy)), granted_(before_first) {}
-  /// What may be granted now that all ranks have reported `slowest`; empty when nothing new.
-  [[nodiscard]] std::vector<StepGrant> advance(Step slowest);
+  /// What may be granted now that all ranks have reported `slowest`; empty when nothing new. `saving`: a checkpoint of a granted step is
+  /// neither sealed nor given up.
+  [[nodiscard]] std::vector<StepGrant> advance(Step slowest, bool saving = false);
+  /// Waits for a checkpoint, with nothing to do meanwhile?
+  [[nodiscard]] bool waits(Step slowest, bool saving) const noexcept { return policy_.wait_for_saves && saving && slowest == granted_; }
   /// The run ends with the next step to be granted, if it is not granted its last already. Returns the step it ends with.
   Step stop();
   [[nodiscard]] Step granted() const noexcept { return granted_; }

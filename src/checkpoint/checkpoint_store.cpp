@@ -131,7 +131,7 @@ Result<std::optional<FoundCheckpoint>> CheckpointStore::find(std::int64_t load_s
     if (const auto step = step_of(entry.name, ""); step && entry.folder) named.push_back(*step);
   }
   std::sort(named.begin(), named.end());
-  if (load_step > 0) {
+  if (load_step >= 0) {
     const Step wanted{static_cast<std::uint64_t>(load_step)};
     if (!std::binary_search(named.begin(), named.end(), wanted)) {
       return Error{"checkpoint.load_step = " + std::to_string(load_step) + ": no such checkpoint in " + folder_.string() + "; there are: " + listed(named)};

@@ -38,7 +38,7 @@ class CheckpointStore {
 
   /// Steps whose folder has a manifest, ascending.
   [[nodiscard]] Result<std::vector<Step>> steps() const;
-  /// The newest that is whole, or with `load_step` > 0 that one: every file there, of the right size and, if `hashes`, the right XXH3
+  /// The newest that is whole, or with `load_step` >= 0 that one: every file there, of the right size and, if `hashes`, the right XXH3
   /// (reads everything once). Damaged ones are passed over with a line in `warnings`; nothing: there is no checkpoint at all.
   /// Errors: load_step names none or a damaged one (the steps that exist are named); all that exist are damaged.
   [[nodiscard]] Result<std::optional<FoundCheckpoint>> find(std::int64_t load_step, bool hashes, std::vector<std::string>& warnings) const;

@@ -1,7 +1,9 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/base/schema.hpp"
@@ -13,36 +15,66 @@ struct CheckpointSettings {
   bool enable = false;
   std::string folder = "checkpoint";
   std::int64_t interval = 500;
+  bool enable_first_step_checkpoint = false;
   bool last_save_model_only = true;
+  std::string export_dtype = "float32";
+  std::string async_mode = "disabled";
   std::int64_t keep_latest_k = 10;
   std::int64_t load_step = -1;
-  bool enable_first_step_checkpoint = false;
+  bool load_only = false;
+  std::optional<std::string> initial_load_path;
+  bool initial_load_model_only = true;
+  std::vector<std::string> exclude_from_loading;
+  bool create_seed_checkpoint = false;
+  bool skip_damaged = true;
+  bool check_before_load = true;
+
+  [[nodiscard]] bool saves() const noexcept { return enable && !load_only; }
+  [[nodiscard]] bool waits_for_saves() const noexcept { return async_mode == "disabled"; }
+  [[nodiscard]] bool excludes(std::string_view part) const { return std::ranges::find(exclude_from_loading, part) != exclude_from_loading.end(); }
 };
 
 inline void describe(Schema& schema, CheckpointSettings& s) {
   schema.section("checkpoint", "Sealed checkpoints: written beside, checked, then renamed into place.");
   schema.key("enable", &s.enable, KeyClass::live, "save, and resume from what was saved").alias("checkpoint.enable_checkpoint");
   schema.key("folder", &s.folder, KeyClass::frozen, "inside job.dump_folder").apart();
-  schema.key("interval", &s.interval, KeyClass::live, "steps between saves").at_least(1);
+  schema.key("interval", &s.interval, KeyClass::live, "steps between saves; the last step is always saved").at_least(1);
+  schema.key("enable_first_step_checkpoint", &s.enable_first_step_checkpoint, KeyClass::frozen, "also save after step 1");
   schema.key("last_save_model_only", &s.last_save_model_only, KeyClass::live, "the last save holds weights in place of all that a resume needs")
       .alias("checkpoint.model_weights_only");
+  schema.key("export_dtype", &s.export_dtype, KeyClass::live, "type of the weights in a last save of the model alone")
+      .one_of({"float16", "bfloat16", "float32"});
+  schema
+      .key(
+          "async_mode", &s.async_mode, KeyClass::frozen,
+          "disabled: no step begins until a checkpoint is sealed; async and async_with_pinned_mem, here the same: the state is copied beside the training into "
+          "a slot of `snapshots` (pinned on a GPU) and written while steps go on, and only the next optimizer step waits for the copy")
+      .one_of({"disabled", "async", "async_with_pinned_mem"});
   schema.key("keep_latest_k", &s.keep_latest_k, KeyClass::live, "older ones are deleted; 0: none; 1 would leave nothing if the newest were damaged")
       .at_least(0);
-  schema.key("load_step", &s.load_step, KeyClass::frozen, "resume from this step; -1: the newest good one").at_least(-1).not_zero();
-  schema.key("enable_first_step_checkpoint", &s.enable_first_step_checkpoint, KeyClass::frozen, "also save after step 1");
-  using Text = std::optional<std::string>;
-  schema.not_built("create_seed_checkpoint", false, "save the initial weights and end", "seed checkpoints");
-  schema.not_built("export_dtype", "float32", "type of the weights of a last save of the model alone", "weights are saved as they are kept")
-      .one_of({"float16", "bfloat16", "float32"});
-  schema.ignored("async_mode", "disabled", "saving never stops the training: a copy is taken, and written while steps go on")
-      .one_of({"disabled", "async", "async_with_pinned_mem"});
-  schema.not_built("exclude_from_loading", std::vector<std::string>{}, "parts of the state that are not loaded", "all of the state is loaded").or_single();
-  schema.not_built("initial_load_path", Text{}, "checkpoint to begin from", "a run begins from initial weights or its own checkpoints");
-  schema.not_built("initial_load_model_only", true, "take the weights alone from there", "initial_load_path");
+  schema.key("load_step", &s.load_step, KeyClass::frozen, "resume from this step; -1: the newest good one").at_least(-1);
+  schema.key("load_only", &s.load_only, KeyClass::frozen, "resume, but save nothing");
+  schema
+      .key("initial_load_path", &s.initial_load_path, KeyClass::frozen,
+           "checkpoint of another run (its step-N, or the folder that holds them: the newest) to begin from while this run has none of its own")
+      .apart();
+  schema.key("initial_load_model_only", &s.initial_load_model_only, KeyClass::frozen,
+             "take the weights alone from there, and begin at step 1; false: go on at its step with optimizer and data position");
+  schema
+      .key("exclude_from_loading", &s.exclude_from_loading, KeyClass::frozen,
+           "parts that no load takes: optimizer (moments begin at zero), dataloader (data begins at row 0), lr_scheduler (the schedule begins at the first "
+           "step), "
+           "train_state (steps begin at 1; only with initial_load_path), model")
+      .one_of({"model", "optimizer", "lr_scheduler", "dataloader", "train_state"})
+      .or_single();
+  schema.key("create_seed_checkpoint", &s.create_seed_checkpoint, KeyClass::frozen, "write the initial weights as the checkpoint of step 0 and end; one rank");
+  schema.key("skip_damaged", &s.skip_damaged, KeyClass::frozen,
+             "a damaged checkpoint is passed over for the next older one; false: the run stops and names it");
+  schema.key("check_before_load", &s.check_before_load, KeyClass::frozen,
+             "read all of a checkpoint before the ranks start; false: they check what they read, and a damaged piece ends the start");
   schema.not_built("initial_load_in_hf", false, "that folder is Hugging Face's", "weights of Hugging Face").part_of("checkpoint.initial_load_path");
   schema.not_built("initial_load_in_hf_quantized", false, "its weights are quantized", "weights of Hugging Face").part_of("checkpoint.initial_load_path");
   schema.not_built("last_save_in_hf", false, "the last save is Hugging Face's", "weights of Hugging Face");
-  schema.not_built("load_only", false, "resume, but save nothing", "a run that loads also saves");
   schema.ignored("enable_ft_dataloader_checkpoints", true, "the data's position is part of every checkpoint");
 }
 

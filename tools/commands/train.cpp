@@ -174,6 +174,33 @@ class Launch {
   int exit_code_ = exit_failed;
 };
 
+/// The initial weights as the checkpoint of step 0, written by a worker: this program links no LibTorch.
+int write_seed(const TrainRequest& request, const JobConfig& config, const PreparedRun& run, Log& log) {
+  WorkerCommand command{.executable = worker_program(),
+                        .arguments = {request.config.string(), "--seed-checkpoint"},
+                        .environment = {{"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}},
+                        .log = run.folder.log_of(0),
+                        .first = Rank{0},
+                        .ranks = 1};
+  command.arguments.insert(command.arguments.end(), request.overrides.begin(), request.overrides.end());
+  HostAgent agent;
+  if (auto started = agent.start(command); !started) return refuse(started.error());
+  const auto ends = agent.stop(std::chrono::hours{1});
+  if (ends.size() != 1 || !ends.front().clean()) {
+    log.error(fmt::format("the seed checkpoint was not written: {}; its log ends with:\n{}", ends.front().describe(), tail_of(command.log, 8)));
+    return exit_failed;
+  }
+  log.info(fmt::format("seed checkpoint: the initial weights are the checkpoint of step 0 in {}", (run.folder.path() / config.checkpoint.folder).string()));
+  return exit_done;
+}
+
+Result<void> check_seed(const JobConfig& config, std::uint32_t world_size) {
+  if (!config.checkpoint.create_seed_checkpoint) return {};
+  if (!config.checkpoint.enable) return Error{"checkpoint.create_seed_checkpoint needs checkpoint.enable = true"};
+  if (world_size == 1) return {};
+  return Error{fmt::format("checkpoint.create_seed_checkpoint is for one rank, {} were asked for: initial weights do not depend on the ranks", world_size)};
+}
+
 }  // namespace
 
 int train(const TrainRequest& request) {
@@ -188,12 +215,17 @@ int train(const TrainRequest& request) {
     return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts, with torchrun or srun",
                                     request.processes ? "--nproc" : "--ranks-in-process", world_size, cores, most)});
   if (auto fits = check_world(*config, world_size); !fits) return refuse(fits.error());
+  if (auto fits = check_seed(*config, world_size); !fits) return refuse(fits.error());
   auto run = prepare_run(*config, request.config, request.overwrite);
   if (!run) return refuse(run.error());
   const auto log = make_log(
       LogOptions{.who = "launcher", .file = (run->folder.path() / "logs" / "launcher.log").string(), .console = true, .colour = ::isatty(STDOUT_FILENO) == 1});
   for (const std::string& note : config->notes) log->warning(note);
   for (const std::string& warning : run->warnings) log->warning(warning);
+  if (config->checkpoint.create_seed_checkpoint) {
+    if (!run->checkpoints->found()) return write_seed(request, *config, *run, *log);
+    return refuse(Error{"checkpoint.create_seed_checkpoint: the run has a checkpoint already, " + run->checkpoints->found()->checkpoint.folder.string()});
+  }
   if (const Step step = run->checkpoints->restore_step(); step.value() >= static_cast<std::uint64_t>(config->training.steps)) {
     log->info(fmt::format("nothing to do: the checkpoint of step {} is already at training.steps = {}", step.value(), config->training.steps));
     return exit_done;

@@ -20,11 +20,15 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   auto cleaned = store_.clean();
   if (!cleaned) return cleaned.error();
   for (const std::string& line : *cleaned) warnings.push_back(line);
-  auto found = store_.find(config_.checkpoint.load_step, true, warnings);
+  auto found = choose_restore_point(config_.checkpoint, store_, *storage_, warnings);
   if (!found) return found.error();
   found_ = std::move(found.value());
   if (!found_) return {};
-  const RunPosition& position = found_->manifest.position;
+  if (!found_->own) {
+    warnings.push_back(fmt::format("this run begins from {}", found_->checkpoint.folder.string()));
+    return {};
+  }
+  const RunPosition& position = found_->checkpoint.manifest.position;
   for (const std::string& change : config_.changes_since(position.config))
     warnings.push_back(fmt::format("the configuration has changed since the checkpoint of step {}: {}", position.step.value(), change));
   return {};
@@ -55,7 +59,7 @@ void JobCheckpoints::seal(const CheckpointParts& parts, std::uint32_t world_size
   const auto micro_batches = config_.micro_batches(world_size);
   const std::uint64_t rows_per_step =
       static_cast<std::uint64_t>(config_.training.local_batch_size) * world_size * static_cast<std::uint64_t>(micro_batches ? *micro_batches : 1);
-  position.data_row = data_row_after(parts.step, found_ ? &found_->manifest.position : nullptr, rows_per_step);
+  position.data_row = data_row_after(parts.step, found_ ? &found_->start : nullptr, rows_per_step);
   position.tokens = parts.total_tokens;
   position.model_only = model_only(parts.step);
   std::vector<SavedShard> shards;

@@ -8,6 +8,7 @@
 #include "actors/seal_book.hpp"
 #include "src/base/log.hpp"
 #include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/restore_point.hpp"
 #include "src/config/job_config.hpp"
 
 namespace troupe {
@@ -20,9 +21,10 @@ class JobCheckpoints {
   /// `warnings`: damaged ones that were passed over, and each value of the configuration that differs from the checkpoint's; the
   /// configuration wins. An error when checkpoint.load_step names none, or all are damaged.
   [[nodiscard]] Result<void> look(std::vector<std::string>& warnings);
-  [[nodiscard]] const std::optional<FoundCheckpoint>& found() const noexcept { return found_; }
-  [[nodiscard]] Step restore_step() const noexcept { return found_ ? found_->manifest.position.step : Step{0}; }
-  [[nodiscard]] std::uint64_t tokens() const noexcept { return found_ ? found_->manifest.position.tokens : 0; }
+  [[nodiscard]] const std::optional<RestorePoint>& found() const noexcept { return found_; }
+  [[nodiscard]] Step restore_step() const noexcept { return found_ ? found_->start.step : Step{0}; }
+  [[nodiscard]] std::uint64_t tokens() const noexcept { return found_ ? found_->start.tokens : 0; }
+  [[nodiscard]] Step schedule_before() const noexcept { return found_ ? found_->schedule_before : Step{0}; }
   /// Manifest, rename, purge. Blocks; on a storage lane. Throws std::runtime_error with what the storage said; nothing is sealed then.
   /// Before the first seal, checkpoints newer than the one resumed from are set aside, so that the newest is always one of this run.
   void seal(const CheckpointParts& parts, std::uint32_t world_size, Log& log);
@@ -37,7 +39,7 @@ class JobCheckpoints {
   JobConfig config_;
   std::unique_ptr<Storage> storage_;
   CheckpointStore store_;
-  std::optional<FoundCheckpoint> found_;
+  std::optional<RestorePoint> found_;
   bool branch_cleared_ = false;  ///< nothing newer than found_ stands beside what this run seals; the storage lane's
 };
 

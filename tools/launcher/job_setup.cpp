@@ -72,11 +72,12 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
   run.checkpoints = std::make_shared<JobCheckpoints>(config, run.folder.path());
   if (auto looked = run.checkpoints->look(run.warnings); !looked) return looked.error();
   const Step last{static_cast<std::uint64_t>(config.training.steps)};
-  if (const auto& found = run.checkpoints->found(); found && found->manifest.position.model_only && found->manifest.position.step < last)
+  if (const auto& found = run.checkpoints->found();
+      found && found->own && found->checkpoint.manifest.position.model_only && found->start.step > Step{0} && found->start.step < last)
     return Error{
         fmt::format("{} holds weights alone (checkpoint.last_save_model_only): nothing to go on from. Resume from an earlier one with --checkpoint.load_step, "
                     "or begin anew with --overwrite",
-                    found->folder.string())};
+                    found->checkpoint.folder.string())};
   if (auto written = keep_config(config, config_file, run); !written) return written.error();
   if (config.trace.enable && run.checkpoints->restore_step() < last) remove_old_traces(run.folder.path() / "trace");
   return run;
@@ -92,10 +93,13 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   options.epoch.init_timeout = std::chrono::seconds{config.comm.init_timeout_seconds};
   options.train_timeout = std::chrono::seconds{config.comm.train_timeout_seconds};
   options.steps.last_step = Step{static_cast<std::uint64_t>(config.training.steps)};
-  options.steps.learning_rate = [peak = config.optimizer.lr, schedule = fitted.schedule](Step step) { return peak * schedule.factor(step); };
-  options.steps.save_at_stop = config.checkpoint.enable;
+  options.steps.learning_rate = [peak = config.optimizer.lr, schedule = fitted.schedule, before = run.checkpoints->schedule_before()](Step step) {
+    return peak * schedule.factor(Step{step.value() - before.value()});
+  };
+  options.steps.save_at_stop = config.checkpoint.saves();
+  options.steps.wait_for_saves = config.checkpoint.waits_for_saves();
   options.steps.snapshot_due = [checkpoint = config.checkpoint, last = options.steps.last_step](Step step) {
-    if (!checkpoint.enable) return false;
+    if (!checkpoint.saves()) return false;
     return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
   };
   options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
@@ -108,7 +112,7 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
   JobRecordOptions options;
   options.run_folder = run.folder.path();
   options.world_size = world_size;
-  options.checkpoints = config.checkpoint.enable;
+  options.checkpoints = config.checkpoint.saves();
   options.restored = run.checkpoints->restore_step();
   options.metrics = config.metrics;
   options.colour = colour;
@@ -139,10 +143,11 @@ int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& fold
     log.error(fmt::format("the run has failed after step {}: {}", end.last_step.value(), end.cause));
     return 1;
   }
-  const std::string saved = end.sealed                 ? fmt::format("checkpoint of step {} in {}", end.sealed->value(),
-                                                                     (folder.path() / config.checkpoint.folder / fmt::format("step-{}", end.sealed->value())).string())
-                            : config.checkpoint.enable ? std::string{"no new checkpoint"}
-                                                       : std::string{"no checkpoint (checkpoint.enable = false)"};
+  const std::string saved = end.sealed                    ? fmt::format("checkpoint of step {} in {}", end.sealed->value(),
+                                                                        (folder.path() / config.checkpoint.folder / fmt::format("step-{}", end.sealed->value())).string())
+                            : config.checkpoint.load_only ? std::string{"no checkpoint (checkpoint.load_only)"}
+                            : config.checkpoint.enable    ? std::string{"no new checkpoint"}
+                                                          : std::string{"no checkpoint (checkpoint.enable = false)"};
   const std::filesystem::path trace = folder.path() / "trace" / "trace.json";
   std::error_code none;
   const std::string made = fmt::format("{}; {}; metrics in {}; {}", last_loss ? fmt::format("last loss {:.4f}", *last_loss) : std::string{"no loss"}, saved,

@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "messages/write.hpp"
-#include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/restore_point.hpp"
 #include "src/data/loader.hpp"
 #include "src/runtime/directory.hpp"
 #include "tools/launcher/control_client.hpp"
@@ -117,12 +117,10 @@ class LoaderProcess {
     const auto corpus = take(Corpus::open(corpus_options(config_.data)));
     log_->info(fmt::format("loads for ranks {} + {} × i: {} documents, {} bytes of text", place_.rank.value(), hosts_, corpus->facts().documents,
                            corpus->facts().text_bytes));
-    std::uint64_t first_row = 0;
-    if (welcome.restore_step > Step{0}) {
-      const auto storage = make_posix_storage();
-      first_row = take(CheckpointStore(std::filesystem::path(welcome.run_folder) / config_.checkpoint.folder, *storage).open(welcome.restore_step))
-                      .manifest.position.data_row;
-    }
+    const auto storage = make_posix_storage();
+    const CheckpointStore own(std::filesystem::path(welcome.run_folder) / config_.checkpoint.folder, *storage);
+    const auto point = take(restore_point_at(welcome.restore_step, config_.checkpoint, own, *storage));
+    const std::uint64_t first_row = point ? point->start.data_row : 0;
     for (std::uint32_t rank = place_.rank.value(); rank < place_.world_size; rank += hosts_) {
       LoaderOptions options = loader_options(config_, rank, place_.world_size);
       if (welcome.restore_step > Step{0}) {

@@ -12,6 +12,7 @@
 #include "tools/worker/environment.hpp"
 #include "tools/worker/loader_process.hpp"
 #include "tools/worker/sample_mode.hpp"
+#include "tools/worker/seed_mode.hpp"
 #include "tools/worker/worker_process.hpp"
 
 namespace {
@@ -45,6 +46,8 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", sample.tokens, "with --sample");
   app.add_option("--temperature", sample.temperature, "with --sample");
   app.add_option("--seed", sample.seed, "with --sample");
+  bool seed_mode = false;
+  app.add_flag("--seed-checkpoint", seed_mode, "write the initial weights of CONFIG as the checkpoint of step 0, for a launcher that holds the run's folder");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);
   app.footer(
       "\nWhere it stands comes from TROUPE_COORDINATOR=host:port, TROUPE_RANK, TROUPE_WORLD_SIZE and TROUPE_SECRET_FILE; or torchrun's RANK, WORLD_SIZE, "
@@ -67,6 +70,14 @@ int main(int argc, char** argv) {
       return troupe::run_sample(sample);
     } catch (const std::exception& problem) {
       std::fprintf(stderr, "troupe sample: %s\n", problem.what());
+      return troupe::exit_failed;
+    }
+  }
+  if (seed_mode) {
+    try {
+      return troupe::write_seed_checkpoint(worker.config, split.overrides);
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "seed checkpoint: %s\n", problem.what());
       return troupe::exit_failed;
     }
   }

@@ -15,6 +15,8 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   if (config.data.loader_hosts > 0)
     return Error{
         fmt::format("data.loader_hosts = {}: loader processes are started by `troupe train`; under torchrun and Slurm set it to 0", config.data.loader_hosts)};
+  if (config.checkpoint.create_seed_checkpoint)
+    return Error{"checkpoint.create_seed_checkpoint: a seed checkpoint is written by `troupe train`, with one rank"};
   auto run = prepare_run(config, config_file, overwrite);
   if (!run) return run.error();
   std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};

@@ -65,7 +65,7 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   job.slots = {static_cast<std::uint32_t>(config.slots.batches), static_cast<std::uint32_t>(config.slots.weights),
                static_cast<std::uint32_t>(config.slots.gradients), static_cast<std::uint32_t>(config.slots.snapshots)};
   job.shape = shape_of(estimate_training(job.model, job.options), job.options);
-  auto plans = compile_plans(job.shape, job.slots, config.checkpoint.enable);
+  auto plans = compile_plans(job.shape, job.slots, config.checkpoint.saves());
   if (!plans) return plans.error();
   job.plans = std::move(plans.value());
   // Every step kind beside itself and beside the other. All ranks have this plan and run it in lockstep: two show what more would.

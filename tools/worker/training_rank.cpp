@@ -8,6 +8,7 @@
 
 #include "src/checkpoint/checkpoint_store.hpp"
 #include "src/checkpoint/restore.hpp"
+#include "src/checkpoint/restore_point.hpp"
 #include "src/checkpoint/snapshot.hpp"
 #include "src/data/loader.hpp"
 #include "src/device/device.hpp"
@@ -26,6 +27,10 @@ template <class T>
 T take(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().message);
   return std::move(result.value());
+}
+
+StoredType export_type(const CheckpointSettings& settings) {
+  return settings.export_dtype == "bfloat16" ? StoredType::bf16 : settings.export_dtype == "float16" ? StoredType::f16 : StoredType::f32;
 }
 
 class TrainingRankBody final : public RankBody {
@@ -79,11 +84,12 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
       model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
   fill_state(start);
   open_data(start);
-  if (options_.config.checkpoint.enable) {
+  if (options_.config.checkpoint.saves()) {
     SnapshotOptions snapshot{.rank = start.rank.value(), .world = options_.world_size, .model_only = {}, .copy_out = copies_out_of(*device_)};
     snapshot.model_only = [&checkpoint = options_.config.checkpoint, last = static_cast<std::uint64_t>(options_.config.training.steps)](Step step) {
       return checkpoint.last_save_model_only && step.value() == last;
     };
+    snapshot.export_type = export_type(options_.config.checkpoint);
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
   layout_ = EdgeLayout::plan(job_.slots, {.batches = job_.options.batch.bytes(),
@@ -104,12 +110,12 @@ std::uint64_t TrainingRankBody::arena_bytes() const {
 
 void TrainingRankBody::fill_state(const EpochStart& start) {
   model_->initialise(static_cast<std::uint64_t>(options_.config.debug.seed));
-  if (start.restore_step == Step{0}) return;
-  const FoundCheckpoint found = take(checkpoints_.open(start.restore_step));
-  restored_ = found.manifest.position;
-  if (auto restored = restore_state(found.manifest, found.folder, *storage_, model_->state(), {.model_only = false, .copy_in = copies_into(*device_)});
-      !restored)
-    throw std::runtime_error(restored.error().message);
+  const auto point = take(restore_point_at(start.restore_step, options_.config.checkpoint, checkpoints_, *storage_));
+  if (!point) return;
+  restored_ = point->start;
+  const RestoreOptions parts{.model_only = !point->optimizer, .leave_model = !point->model, .copy_in = copies_into(*device_)};
+  const auto& [folder, manifest] = point->checkpoint;
+  if (auto restored = restore_state(manifest, folder, *storage_, model_->state(), parts); !restored) throw std::runtime_error(restored.error().message);
   model_->after_restore();
 }
 

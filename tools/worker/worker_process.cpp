@@ -14,7 +14,7 @@
 #include <set>
 
 #include "actors/supervisor.hpp"
-#include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/restore_point.hpp"
 #include "src/runtime/actor_system.hpp"
 #include "src/trace/ring_tracer.hpp"
 #include "tools/launcher/control_client.hpp"
@@ -170,7 +170,7 @@ class Worker {
     const auto storage = make_posix_storage();
     const CheckpointStore store(folder / config_->checkpoint.folder, *storage);
     const Step wanted = client_->welcome().restore_step;
-    const Step seen = wanted > Step{0} && store.open(wanted) ? wanted : Step{0};
+    const Step seen = restore_point_at(wanted, config_->checkpoint, store, *storage) ? wanted : Step{0};
     std::vector<Rank> ranks;
     for (std::uint32_t i = 0; i < request_.ranks_in_process; ++i) ranks.emplace_back(place_.rank.value() + i);
     if (config_->trace.enable) {
