@@ -107,7 +107,10 @@ bool claimed_sender(std::span<const std::byte> frame, Party& sender) noexcept {
 
 FrameSealer::FrameSealer(const Session& session, Party self, Party peer) : session_(session), self_(self), peer_(peer), mac_(session.key) {}
 
-Result<std::vector<std::byte>> FrameSealer::seal(const Parcel& parcel, std::uint64_t hash) {
+Result<std::vector<std::byte>> FrameSealer::seal(const Parcel& parcel, std::uint64_t hash) { return seal_letter(FrameType::letter, parcel, hash); }
+Result<std::vector<std::byte>> FrameSealer::seal_ahead(const Parcel& parcel) { return seal_letter(FrameType::letter_ahead, parcel, 0); }
+
+Result<std::vector<std::byte>> FrameSealer::seal_letter(FrameType type, const Parcel& parcel, std::uint64_t hash) {
   const auto words = parcel.bytes();
   const auto envelope = parcel.envelope();
   if (const std::size_t length = frame_header_bytes + words.size() + frame_mac_bytes; length > max_frame_bytes) {
@@ -116,15 +119,18 @@ Result<std::vector<std::byte>> FrameSealer::seal(const Parcel& parcel, std::uint
                  "; put bulk data into a slot"};
   }
   FrameHeader header;
+  header.type = type;
   header.epoch = EpochId{envelope.getWhere().getEpoch()};
   header.payload_bytes = parcel.lease() ? parcel.lease().bytes().size() : 0;
   header.payload_hash = hash;
   return finish(header, words);
 }
 
-std::vector<std::byte> FrameSealer::seal(FrameType type) {
+std::vector<std::byte> FrameSealer::seal(FrameType type, std::uint64_t payload_bytes, std::uint64_t hash) {
   FrameHeader header;
   header.type = type;
+  header.payload_bytes = payload_bytes;
+  header.payload_hash = hash;
   return finish(header, {});
 }
 
@@ -164,7 +170,7 @@ Result<OpenedFrame> FrameOpener::open(std::span<const std::byte> frame) {
 
   OpenedFrame opened{read_header(frame.data()), {}};
   const FrameHeader& header = opened.header;
-  if (header.type < FrameType::letter || header.type > FrameType::goodbye_seen)
+  if (header.type < FrameType::letter || header.type > FrameType::doorbell)
     return refuse(FrameProblem::type, "type " + std::to_string(static_cast<int>(header.type)));
   if (header.job != session_.job) return refuse(FrameProblem::job, "it belongs to job " + std::to_string(header.job));
   if (header.sender.rank != peer_.rank) return refuse(FrameProblem::sender, "it was sent by " + text(header.sender));
@@ -177,9 +183,14 @@ Result<OpenedFrame> FrameOpener::open(std::span<const std::byte> frame) {
   const std::size_t body_bytes = frame.size() - frame_header_bytes - frame_mac_bytes;
   if (header.words != body_bytes / sizeof(capnp::word)) return refuse(FrameProblem::length, "it announces " + std::to_string(header.words) + " words");
   last_sequence_ = header.sequence;
-  if (header.type != FrameType::letter) {
-    if (header.words != 0 || header.payload_bytes != 0) return refuse(FrameProblem::type, "a goodbye with content");
+  if (!has_letter(header.type)) {
+    if (header.words != 0 || (header.payload_bytes != 0) != (header.type == FrameType::payload_hash)) {
+      return refuse(FrameProblem::type, "type " + std::to_string(static_cast<int>(header.type)) + " with content that is not its own");
+    }
     return opened;
+  }
+  if (header.type == FrameType::letter_ahead && (header.payload_bytes == 0 || header.payload_hash != 0)) {
+    return refuse(FrameProblem::payload, "a letter ahead of no payload");
   }
   opened.words = kj::heapArray<capnp::word>(body_bytes / sizeof(capnp::word));  // aligned; UCX's headers are not
   std::memcpy(opened.words.begin(), frame.data() + frame_header_bytes, body_bytes);

@@ -30,8 +30,18 @@ struct Party {
   auto operator<=>(const Party&) const = default;
 };
 
-/// `goodbye`: the sender sends no more; `goodbye_seen`: everything before the goodbye has arrived. Both have no words.
-enum class FrameType : std::uint16_t { letter = 1, goodbye = 2, goodbye_seen = 3 };
+/// What a frame is. Only letters have words, and only `payload_hash` has another frame's length and hash.
+enum class FrameType : std::uint16_t {
+  letter = 1,
+  goodbye = 2,       ///< the sender sends no more
+  goodbye_seen = 3,  ///< everything before the goodbye has arrived
+  letter_ahead = 4,  ///< a letter whose payload comes through the shared ring; it counts only with its payload_hash
+  payload_hash = 5,  ///< length and hash of a payload that has gone through the ring, in the order in which they went
+  ring_ready = 6,    ///< the sender has made a ring for payloads to the receiver
+  ring_taken = 7,    ///< the ring is mapped: payloads may come through it
+  doorbell = 8,      ///< look at the ring
+};
+[[nodiscard]] constexpr bool has_letter(FrameType type) noexcept { return type == FrameType::letter || type == FrameType::letter_ahead; }
 
 struct FrameHeader {
   FrameType type = FrameType::letter;
@@ -41,7 +51,7 @@ struct FrameHeader {
   EpochId epoch;               ///< the letter's
   std::uint64_t words = 0;
   std::uint64_t payload_bytes = 0;
-  std::uint64_t payload_hash = 0;  ///< XXH3-64; 0 without a payload
+  std::uint64_t payload_hash = 0;  ///< XXH3-64; 0 without a payload, and in letter_ahead
 };
 
 inline constexpr std::uint32_t frame_magic = 0x4c505254;  ///< "TRPL"
@@ -98,10 +108,15 @@ class FrameSealer {
   FrameSealer(const Session& session, Party self, Party peer);
   /// `hash`: of the parcel's payload, from payload_hash(). An Error, naming kind and length, if the frame would exceed max_frame_bytes.
   [[nodiscard]] Result<std::vector<std::byte>> seal(const Parcel& parcel, std::uint64_t hash);
-  /// A frame without words.
-  [[nodiscard]] std::vector<std::byte> seal(FrameType type);
+  /// A letter_ahead.
+  [[nodiscard]] Result<std::vector<std::byte>> seal_ahead(const Parcel& parcel);
+  /// A frame without words; length and hash are payload_hash's.
+  [[nodiscard]] std::vector<std::byte> seal(FrameType type, std::uint64_t payload_bytes = 0, std::uint64_t hash = 0);
+  /// Of the frame sealed last.
+  [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
 
  private:
+  Result<std::vector<std::byte>> seal_letter(FrameType type, const Parcel& parcel, std::uint64_t hash);
   std::vector<std::byte> finish(FrameHeader header, std::span<const std::byte> words);
   Session session_;
   Party self_, peer_;

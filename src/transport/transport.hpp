@@ -42,6 +42,7 @@ struct TransportCounters {
   std::uint64_t payload_bytes_sent = 0, payload_bytes_received = 0;
   std::uint64_t in_flight_bytes = 0, in_flight_peak = 0;     ///< accepted by send(), not yet completed
   std::uint64_t parked = 0;                                  ///< payloads that wait for a slot now
+  std::uint64_t payload_bytes_shared = 0;                    ///< of those sent, through memory shared with the receiver
   std::array<std::uint64_t, frame_problem_count> refused{};  ///< frames dropped, by reason (messages/frame.hpp)
 };
 
@@ -61,7 +62,8 @@ class Transport {
 
   /// Sends a letter; a lease that is not empty makes its bytes the payload. The transport holds parcel and lease until `completion`:
   /// for a payload that is when it stands in the receiver's slot, otherwise when the bytes have been handed over. A letter that cannot
-  /// be delivered (no such peer, peer lost, too long, too much in flight) completes with an Error. Reads the payload once, in the caller, for its hash.
+  /// be delivered (no such peer, peer lost, too long, too much in flight) completes with an Error. A payload
+  /// that goes over a network is read once, in the caller, for its hash; between processes of one host, where it is copied.
   virtual void send(Rank peer, std::shared_ptr<const Parcel> parcel, Completion completion) = 0;
 
   /// Ends the link: no letter is sent or received over it from here on. `flush` falls back to force after `limit`. May be empty.

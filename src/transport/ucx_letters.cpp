@@ -119,16 +119,18 @@ ucs_status_t UcxTransport::frame_arrived(void* self, const void* header, std::si
 bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, void* descriptor, std::size_t bytes) {
   auto opened = link->opener.open(frame);
   if (!opened) return false;
-  if (opened->header.payload_bytes != bytes || (bytes != 0 && descriptor == nullptr)) {
+  const FrameType type = opened->header.type;
+  const std::uint64_t announced = type == FrameType::letter ? opened->header.payload_bytes : 0;
+  if (announced != bytes || (bytes != 0 && descriptor == nullptr) || (type == FrameType::letter_ahead && !link->ring_in)) {
     refused_.add(FrameProblem::payload);
     return false;
   }
-  if (opened->header.type != FrameType::letter) {
-    goodbye(link, opened->header.type);
+  if (!has_letter(type)) {
+    take_notice(link, opened->header);
     return false;
   }
   const Nanos now = clock_.now();
-  if (bytes == 0) {
+  if (opened->header.payload_bytes == 0) {
     deliver(*link, std::make_shared<const Parcel>(kj::mv(opened->words), Lease{}), 0, now);
     return false;
   }
@@ -140,7 +142,21 @@ bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, voi
     parked_.push_back(std::move(incoming));
     parked_count_ = parked_.size();
   }
-  return true;
+  return descriptor != nullptr;
+}
+
+/// A frame without a letter.
+void UcxTransport::take_notice(const Link& link, const FrameHeader& header) {
+  switch (header.type) {
+    case FrameType::goodbye:
+    case FrameType::goodbye_seen: return goodbye(link, header.type);
+    case FrameType::ring_ready: return take_ring(link);
+    case FrameType::ring_taken: return ring_taken(*link);
+    case FrameType::payload_hash:
+      if (!link->ring_in || !link->ring_in->expect(header.payload_bytes, header.payload_hash)) refused_.add(FrameProblem::payload);
+      return;
+    default: return retry_parked();  // a doorbell: we are awake, and look at the rings next
+  }
 }
 
 void UcxTransport::admit_early(const Link& link) {
@@ -160,8 +176,9 @@ void UcxTransport::goodbye(const Link& link, FrameType type) {
     end_link(link, "its link was closed here");
     return finish_close(link, {});
   }
+  while (link->ring_in && move_incoming(link)) {}  // what came before it is delivered first
   if (link->checking != 0) {
-    link->goodbye_waits = true;  // what came before it is delivered first
+    link->goodbye_waits = true;
     return;
   }
   link->peer_parted = true;
@@ -175,6 +192,8 @@ void UcxTransport::goodbye(const Link& link, FrameType type) {
 
 /// Asks for a slot and starts to receive into it; `incoming` is taken then, and left to the caller otherwise.
 UcxTransport::Asked UcxTransport::ask_for_slot(std::unique_ptr<UcxIncoming>& incoming) {
+  const bool by_ring = incoming->descriptor == nullptr;
+  if (by_ring && !incoming->link->ring_in->may_grant()) return Asked::no_slot;
   capnp::ReaderOptions unlimited;
   unlimited.traversalLimitInWords = kj::maxValue;
   capnp::FlatArrayMessageReader reader(incoming->words, unlimited);  // checked when it was opened
@@ -183,7 +202,13 @@ UcxTransport::Asked UcxTransport::ask_for_slot(std::unique_ptr<UcxIncoming>& inc
   const std::size_t bytes = incoming->header.payload_bytes;
   if (incoming->lease.bytes().size() < bytes) {
     refused_.add(FrameProblem::payload);
+    if (by_ring) incoming->link->ring_in->refuse(incoming->header.sequence);
+    if (by_ring && incoming->link->ring_in->must_ring()) say(incoming->link, FrameType::doorbell);
     return Asked::slot_too_short;
+  }
+  if (by_ring) {
+    receive_by_ring(std::move(incoming));
+    return Asked::receiving;
   }
   UcxIncoming* taken = incoming.release();
   ++taken->link->pending;
@@ -250,7 +275,7 @@ void UcxTransport::retry_parked() {
   waiting.swap(parked_);
   for (auto& incoming : waiting) {
     const auto asked = must_queue(*incoming) ? Asked::no_slot : ask_for_slot(incoming);
-    if (asked == Asked::slot_too_short) ucp_am_data_release(worker_->handle(), incoming->descriptor);
+    if (asked == Asked::slot_too_short && incoming->descriptor != nullptr) ucp_am_data_release(worker_->handle(), incoming->descriptor);
     if (asked == Asked::no_slot) parked_.push_back(std::move(incoming));
   }
   parked_count_ = parked_.size();
@@ -258,7 +283,9 @@ void UcxTransport::retry_parked() {
 
 void UcxTransport::drop_parked(const UcxLink& link) {
   const auto split = std::stable_partition(parked_.begin(), parked_.end(), [&](const auto& incoming) { return incoming->link.get() != &link; });
-  for (auto at = split; at != parked_.end(); ++at) ucp_am_data_release(worker_->handle(), (*at)->descriptor);
+  for (auto at = split; at != parked_.end(); ++at) {
+    if ((*at)->descriptor != nullptr) ucp_am_data_release(worker_->handle(), (*at)->descriptor);
+  }
   parked_.erase(split, parked_.end());
   parked_count_ = parked_.size();
 }

@@ -1,13 +1,17 @@
 #pragma once
 #include <ucp/api/ucp.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "messages/kinds.hpp"
+#include "src/transport/ring_payloads.hpp"
 #include "src/transport/transport.hpp"
 
 namespace troupe {
@@ -17,6 +21,9 @@ inline constexpr Nanos linger = std::chrono::seconds(1);
 
 /// For UCX to answer the requests of a broken endpoint. It never does while the dead peer's queue in shared memory is full (1.22).
 inline constexpr Nanos answer_limit = std::chrono::milliseconds(300);
+
+struct UcxOutgoing;
+struct UcxIncoming;
 
 /// One peer, from connect() to the end of its endpoint. What is not marked otherwise belongs to the transport's thread.
 struct UcxLink {
@@ -44,6 +51,14 @@ struct UcxLink {
   std::size_t checking = 0;           ///< payloads that are being hashed
   Nanos deadline{0};                  ///< of draining, parting and left; when gone: for closing a broken endpoint
   Completion closed;
+
+  // Payloads over memory that both share, if the peer is a process of this host and shared memory is among the transports.
+  std::optional<ProcessOnHost> process;                                  ///< the peer's, then
+  std::atomic<bool> ring_usable{false};                                  ///< any thread: large payloads to the peer go through the ring
+  std::unique_ptr<RingSender> ring_out;                                  ///< made here
+  std::unique_ptr<RingReceiver> ring_in;                                 ///< made by the peer
+  std::map<std::uint64_t, UcxOutgoing*> going_by_ring;                   ///< by the letter's sequence number, until they stand in the peer's slots
+  std::map<std::uint64_t, std::unique_ptr<UcxIncoming>> coming_by_ring;  ///< with the slots that they come into
 };
 
 class UcxTransport;
@@ -58,7 +73,8 @@ struct UcxOutgoing {
   Nanos accepted{0};
   UcxTransport* transport = nullptr;
   bool has_payload = false;
-  bool abandoned = false;  ///< completed without UCX: only its callback's memory is left
+  bool abandoned = false;      ///< completed without UCX: only its callback's memory is left
+  std::uint64_t sequence = 0;  ///< of a letter_ahead
 };
 
 /// A letter whose payload has not arrived yet: parked, or being received.
@@ -68,7 +84,7 @@ struct UcxIncoming {
   FrameHeader header;
   LetterKind kind;
   kj::Array<capnp::word> words;
-  void* descriptor = nullptr;
+  void* descriptor = nullptr;  ///< null: the payload comes by the ring
   Lease lease;
   Nanos arrived{0};
   bool abandoned = false;

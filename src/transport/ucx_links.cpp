@@ -25,6 +25,9 @@ void UcxTransport::open_endpoint(const Link& link, const std::string& address) {
     link->broken = "no connection: " + std::string(ucs_status_string(status));
     return;
   }
+  const auto process = process_in(address);
+  if (process && process->host == self_.host) link->process = process;
+  if (link->process) offer_ring(link);
   admit_early(link);
 }
 
@@ -47,6 +50,7 @@ void UcxTransport::end_link(const Link& link, const std::string& refusal) {
   link->deadline = clock_.now() + answer_limit;
   if (!link->broken || link->pending == 0) close_endpoint(link);
   drop_parked(*link);
+  end_rings(link);
 }
 
 void UcxTransport::close_endpoint(const Link& link) {
@@ -134,9 +138,9 @@ void UcxTransport::attend(const Link& link, Nanos now) {
 }
 
 /// A frame without a letter. Through the queue, so that it is sent after what was sealed before it.
-void UcxTransport::say(const Link& link, FrameType type) {
+void UcxTransport::say(const Link& link, FrameType type, std::uint64_t payload_bytes, std::uint64_t hash) {
   const std::lock_guard lock(mutex_);
-  auto* outgoing = new UcxOutgoing{link, nullptr, link->sealer.seal(type), 0, nullptr, clock_.now()};
+  auto* outgoing = new UcxOutgoing{link, nullptr, link->sealer.seal(type, payload_bytes, hash), 0, nullptr, clock_.now()};
   post_locked([this, outgoing] { put(outgoing); });
 }
 

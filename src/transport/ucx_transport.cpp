@@ -1,6 +1,7 @@
 #include "src/transport/ucx_transport.hpp"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "messages/kinds.hpp"
@@ -10,12 +11,28 @@ namespace {
 
 /// While a payload moves, the thread looks again and again for so long before it sleeps: waking takes longer than a fragment.
 constexpr Nanos spin_limit = std::chrono::microseconds(200);
-constexpr Nanos shut_down_limit = std::chrono::seconds(2);  ///< for UCX to give back what it holds
+constexpr std::uint64_t ring_least = std::uint64_t{32} << 10;  ///< shorter payloads go with UCX
+constexpr Nanos shut_down_limit = std::chrono::seconds(2);     ///< for UCX to give back what it holds
+
+/// Whether UCX_TLS names a way that shares memory; one who excludes it wants none.
+bool shares_memory(std::string_view transports) {
+  while (!transports.empty()) {
+    const auto end = std::min(transports.find(','), transports.size());
+    const auto one = transports.substr(0, end);
+    if (one == "posix" || one == "sysv" || one == "shm" || one == "sm" || one == "all") return true;
+    transports.remove_prefix(std::min(end + 1, transports.size()));
+  }
+  return false;
+}
 
 }  // namespace
 
 UcxTransport::UcxTransport(const TransportOptions& options, const Clock& clock, TransportHandlers handlers)
-    : options_(options), clock_(clock), handlers_(std::move(handlers)), worker_(std::make_unique<UcxWorker>(options, &UcxTransport::frame_arrived, this)) {
+    : options_(options),
+      clock_(clock),
+      handlers_(std::move(handlers)),
+      self_(shares_memory(options.transports) ? ProcessOnHost::self() : ProcessOnHost{}),
+      worker_(std::make_unique<UcxWorker>(options, &UcxTransport::frame_arrived, this)) {
   thread_ = std::thread([this] { run(); });
 }
 
@@ -43,6 +60,8 @@ UcxTransport::~UcxTransport() {
   for (auto* incoming : incoming_) delete incoming;
 }
 
+std::string UcxTransport::address() const { return self_.host == 0 ? worker_->address() : address_with_process(worker_->address(), self_); }
+
 Result<void> UcxTransport::connect(Rank peer, Incarnation incarnation, const std::string& address) {
   const std::string who = "rank " + std::to_string(peer.value()) + " incarnation " + std::to_string(incarnation.value());
   if (address.empty()) return Error{"cannot connect to " + who + ": its address is empty"};
@@ -60,7 +79,8 @@ Result<void> UcxTransport::connect(Rank peer, Incarnation incarnation, const std
 
 void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Completion completion) {
   const std::uint64_t payload = parcel->lease() ? parcel->lease().bytes().size() : 0;
-  const std::uint64_t hash = payload == 0 ? 0 : payload_hash(parcel->lease().bytes());
+  const bool by_ring = payload >= ring_least && rings_to(peer);
+  const std::uint64_t hash = payload == 0 || by_ring ? 0 : payload_hash(parcel->lease().bytes());
   const auto refuse = [&](const std::string& why) {
     if (completion)
       completion(Error{"cannot send " + std::string(name_of(parcel->envelope().getBody().which())) + " to rank " + std::to_string(peer.value()) + ": " + why});
@@ -79,7 +99,11 @@ void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Complet
     return refuse(std::to_string(in_flight_) + " bytes are in flight, the limit is " + std::to_string(options_.in_flight_limit) +
                   ": the receiver does not keep up");
   }
-  auto frame = link->sealer.seal(*parcel, hash);
+  if (by_ring && !link->ring_usable) {  // the link ended since, or is another one
+    lock.unlock();
+    return refuse("its link was ended meanwhile");
+  }
+  auto frame = by_ring ? link->sealer.seal_ahead(*parcel) : link->sealer.seal(*parcel, hash);
   if (!frame) {
     lock.unlock();
     if (completion) completion(frame.error());
@@ -88,7 +112,16 @@ void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Complet
   in_flight_ += bytes;
   in_flight_peak_ = std::max(in_flight_peak_.load(), in_flight_.load());
   auto* outgoing = new UcxOutgoing{link, std::move(parcel), std::move(*frame), bytes, std::move(completion), clock_.now()};
+  outgoing->sequence = link->sealer.sequence();
+  if (by_ring) return post_locked([this, outgoing] { put_ahead(outgoing); });
   post_locked([this, outgoing] { put(outgoing); });
+}
+
+/// Large payloads to this peer go through memory shared with it, and are hashed on the way.
+bool UcxTransport::rings_to(Rank peer) {
+  const std::lock_guard lock(mutex_);
+  const auto found = links_.find(peer);
+  return found != links_.end() && found->second->ring_usable;
 }
 
 void UcxTransport::close(Rank peer, CloseMode mode, Nanos limit, Completion completion) {
@@ -110,7 +143,7 @@ void UcxTransport::slot_available() {
 }
 
 TransportCounters UcxTransport::counters() const {
-  TransportCounters counters{letters_sent_, letters_received_, payload_sent_, payload_received_, in_flight_, in_flight_peak_, parked_count_, {}};
+  TransportCounters counters{letters_sent_, letters_received_, payload_sent_, payload_received_, in_flight_, in_flight_peak_, parked_count_, shared_, {}};
   for (std::size_t i = 0; i < frame_problem_count; ++i) counters.refused[i] = refused_.of(static_cast<FrameProblem>(i));
   return counters;
 }
@@ -140,6 +173,7 @@ void UcxTransport::run() {
   for (;;) {
     bool worked = run_jobs();
     while (worker_->progress()) worked = true;
+    if (move_rings()) worked = true;
     if (attend_links()) worked = true;
     if (payload_moves()) {
       const Nanos now = clock_.now();
@@ -154,7 +188,9 @@ void UcxTransport::run() {
       const std::lock_guard lock(mutex_);
       if (stopping_ && jobs_.empty()) break;
     }
+    if (set_rings_sleeping(true)) continue;
     worker_->wait(wait_limit());
+    set_rings_sleeping(false);
   }
   shut_down();
 }

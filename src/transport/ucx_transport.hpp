@@ -26,7 +26,7 @@ class UcxTransport final : public Transport {
   UcxTransport(const UcxTransport&) = delete;
   UcxTransport& operator=(const UcxTransport&) = delete;
 
-  [[nodiscard]] std::string address() const override { return worker_->address(); }
+  [[nodiscard]] std::string address() const override;
   [[nodiscard]] Result<void> connect(Rank peer, Incarnation incarnation, const std::string& address) override;
   void send(Rank peer, std::shared_ptr<const Parcel> parcel, Completion completion) override;
   void close(Rank peer, CloseMode mode, Nanos limit, Completion completion) override;
@@ -38,12 +38,13 @@ class UcxTransport final : public Transport {
   using Job = std::function<void()>;
 
   // --- ucx_transport.cpp: the thread ---
+  [[nodiscard]] bool rings_to(Rank peer);
   void run();
   bool run_jobs();
   void post(Job job);
   void post_locked(Job job);
   [[nodiscard]] int wait_limit() const;
-  [[nodiscard]] bool payload_moves() const noexcept { return !incoming_.empty() || payloads_out_ != 0; }
+  [[nodiscard]] bool payload_moves() const noexcept { return !incoming_.empty() || payloads_out_ != 0 || ring_moves(); }
   void shut_down();
 
   // --- ucx_links.cpp: links ---
@@ -56,8 +57,21 @@ class UcxTransport final : public Transport {
   void attend(const Link& link, Nanos now);
   void close_endpoint(const Link& link);
   void refuse_sends(const Link& link, const std::string& why);
-  void say(const Link& link, FrameType type);
+  void say(const Link& link, FrameType type, std::uint64_t payload_bytes = 0, std::uint64_t hash = 0);
   static void endpoint_failed(void* argument, ucp_ep_h endpoint, ucs_status_t status);
+
+  // --- ucx_ring.cpp: payloads over shared memory ---
+  void offer_ring(const Link& link);
+  void take_ring(const Link& link);
+  void ring_taken(UcxLink& link);
+  void put_ahead(UcxOutgoing* outgoing);
+  void receive_by_ring(std::unique_ptr<UcxIncoming> incoming);
+  bool move_rings();
+  bool move_outgoing(const Link& link);
+  bool move_incoming(const Link& link);
+  [[nodiscard]] bool ring_moves() const noexcept;
+  bool set_rings_sleeping(bool sleeping);
+  void end_rings(const Link& link);
 
   // --- ucx_letters.cpp: frames ---
   void put(UcxOutgoing* outgoing);
@@ -66,6 +80,7 @@ class UcxTransport final : public Transport {
                                     const ucp_am_recv_param_t* parameters);
   bool admit(const Link& link, std::span<const std::byte> frame, void* descriptor, std::size_t bytes);
   void admit_early(const Link& link);
+  void take_notice(const Link& link, const FrameHeader& header);
   void goodbye(const Link& link, FrameType type);
   /// `slot_too_short`: the payload is refused, and whoever asked gives its descriptor back (in UCX's callback by the status UCS_OK).
   enum class Asked : std::uint8_t { receiving, no_slot, slot_too_short };
@@ -84,9 +99,10 @@ class UcxTransport final : public Transport {
   const TransportOptions options_;
   const Clock& clock_;
   const TransportHandlers handlers_;
+  const ProcessOnHost self_;  ///< host 0: shares no memory with anyone
   FrameCounts refused_;
   std::atomic<std::uint64_t> letters_sent_{0}, letters_received_{0}, payload_sent_{0}, payload_received_{0}, in_flight_{0}, in_flight_peak_{0},
-      parked_count_{0};
+      parked_count_{0}, shared_{0};
 
   std::mutex mutex_;
   std::map<Rank, Link> links_;  ///< the newest of each rank

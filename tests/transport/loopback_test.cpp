@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "src/transport/payload_slots.hpp"
-#include "src/transport/remote_links.hpp"
 #include "tests/transport/node.hpp"
 
 namespace troupe::test {
@@ -45,7 +43,8 @@ struct End {
   std::vector<std::shared_ptr<const Parcel>> letters;
   std::vector<std::string> lost;
   int left = 0;
-  PayloadSlots slots{1, 64, {}};
+  std::vector<std::byte> slot = std::vector<std::byte>(64);
+  bool slot_used = false;
   std::unique_ptr<Transport> transport;
 
   End(LoopbackNetwork& network, Rank rank) {
@@ -54,7 +53,11 @@ struct End {
       steps.push_back(parcel->envelope().getWhere().getStep());
       letters.push_back(std::move(parcel));
     };
-    handlers.slot_for = [this](schema::Envelope::Reader, std::uint64_t bytes) { return slots.take(bytes); };
+    handlers.slot_for = [this](schema::Envelope::Reader, std::uint64_t bytes) {
+      if (slot_used || bytes > slot.size()) return Lease{};
+      slot_used = true;
+      return Lease{SlotIndex{0}, slot, [this] { slot_used = false; }};
+    };
     handlers.peer_lost = [this](Rank, const std::string& cause) { lost.push_back(cause); };
     handlers.peer_left = [this](Rank) { ++left; };
     TransportOptions options;
@@ -200,23 +203,6 @@ TEST_F(Loopback, AnswersWhatIsPendingWhenATransportGoes) {
   EXPECT_EQ(failed, 3);
   clock.run();
   EXPECT_TRUE(right->steps.empty());
-}
-
-TEST_F(Loopback, RemoteLinksSendToTheProcessThatHostsTheRank) {
-  start();
-  std::vector<std::string> failures;
-  RemoteLinks links([&](Rank to, const std::string& why) { failures.push_back(std::to_string(to.value()) + ": " + why); });
-  links.send(batch(a, b, 1));
-  links.use(*left->transport);
-  links.set_home(Rank{7}, b);
-  links.send(batch(a, Rank{7}, 2));
-  links.send(batch(a, Rank{8}, 3));
-  clock.run();
-  EXPECT_EQ(right->steps, Steps{2});
-  ASSERT_EQ(failures.size(), 2U);
-  EXPECT_NE(failures[0].find("this process has no transport yet"), std::string::npos);
-  EXPECT_NE(failures[1].find("8: cannot send BatchReady to rank 8: no link to it was opened"), std::string::npos) << failures[1];
-  EXPECT_EQ(links.failures(), 2U);
 }
 
 }  // namespace

@@ -1,10 +1,7 @@
 #include <unistd.h>
 
-#include <condition_variable>
 #include <iostream>
-#include <mutex>
 
-#include "src/transport/payload_slots.hpp"
 #include "src/transport/ucx_worker.hpp"
 #include "tests/transport/node.hpp"
 #include "tests/transport/peer_process.hpp"
@@ -62,29 +59,6 @@ int source(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-/// A loader host. transports, batches, slots, bytes: sends that many batches, each only for a slot that the tester has free (SlotHome).
-int loader(const std::vector<std::string>& arguments) {
-  SlotCredit credit(static_cast<std::uint32_t>(std::stoul(arguments.at(2))));
-  const std::size_t bytes = std::stoul(arguments.at(3));
-  std::mutex mutex;
-  std::condition_variable changed;
-  Node node(peer, arguments.at(0), 0, 0, [&](Node&, const std::shared_ptr<const Parcel>& parcel) {
-    if (parcel->envelope().getBody().isSlotHome() && credit.give_back()) {
-      const std::lock_guard lock(mutex);
-      changed.notify_all();
-    }
-  });
-  meet(node);
-  const auto count = std::stoull(arguments.at(1));
-  for (std::uint64_t step = 1; step <= count; ++step) {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return credit.take(); });
-    node.send(tester, batch(peer, tester, step, bytes));
-  }
-  const std::string problem = node.close(tester, CloseMode::flush);
-  return problem.empty() ? 0 : 4;
-}
-
 /// An attacker on the job's network who holds a captured frame: sends it twice, then with each byte flipped, then frames of an older life
 /// and of another job; last an honest one. transports.
 int forger(const std::vector<std::string>& arguments) {
@@ -135,7 +109,7 @@ int forger(const std::vector<std::string>& arguments) {
 }  // namespace
 
 const std::map<std::string, Role>& roles() {
-  static const std::map<std::string, Role> all = {{"sink", sink}, {"source", source}, {"loader", loader}, {"forger", forger}};
+  static const std::map<std::string, Role> all = {{"sink", sink}, {"source", source}, {"forger", forger}};
   return all;
 }
 

@@ -37,7 +37,7 @@ struct Receiver {
 
 TEST(ShutDown, GivesTheSlotBackWhosePayloadIsStillBeingHashed) {
   for (int round = 0; round < 5; ++round) {
-    Node sender(tester, "posix,cma,tcp");
+    Node sender(tester, "tcp");  // what goes over a network is hashed by a thread beside
     Receiver receiver;
     ASSERT_TRUE(receiver.transport->connect(tester, Incarnation{0}, sender.transport().address()).ok());
     ASSERT_TRUE(sender.transport().connect(peer, Incarnation{0}, receiver.transport->address()).ok());
