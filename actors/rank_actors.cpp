@@ -22,12 +22,18 @@ void require(bool present, const RankParts& parts, const char* what) {
   if (!present) throw std::invalid_argument("spawn_rank of rank " + std::to_string(parts.rank.value()) + ": " + what + " is missing in RankParts");
 }
 
+bool sums_over_replicas(const Plan& plan) {
+  return std::any_of(plan.operations.begin(), plan.operations.end(),
+                     [](const PlannedOperation& operation) { return operation.communicator == CommunicatorKind::dp_replicate; });
+}
+
 void check(const RankParts& parts) {
   require(parts.runtime, parts, "runtime");
   require(parts.directory, parts, "directory");
   require(parts.system, parts, "system");
   require(parts.plans && !parts.plans->train.operations.empty(), parts, "a plan of a train step");
   require(parts.loader && parts.compute && parts.shard, parts, "a program (loader, compute or shard)");
+  require(parts.dp_replicate || !sums_over_replicas(parts.plans->train), parts, "the communicator dp_replicate, while the plans sum over replicas,");
   const bool snapshots = !parts.plans->train_and_snapshot.operations.empty();
   require(!snapshots || (parts.snapshot && parts.checkpoint_folder), parts, "the snapshot program or checkpoint_folder, while the plans take snapshots,");
   const bool lanes = std::all_of(parts.lanes.begin(), parts.lanes.end(), [](const auto& lane) { return lane != nullptr; });

@@ -54,8 +54,8 @@ struct RankParts {
   std::shared_ptr<LoaderProgram> loader;
   std::shared_ptr<ComputeProgram> compute;
   std::shared_ptr<ShardProgram> shard;
-  std::shared_ptr<SnapshotProgram> snapshot;  ///< null: no train_and_snapshot steps
-  std::shared_ptr<Communicator> dp_shard, world;
+  std::shared_ptr<SnapshotProgram> snapshot;                     ///< null: no train_and_snapshot steps
+  std::shared_ptr<Communicator> dp_shard, dp_replicate, world;   ///< dp_replicate: null where the plans do not use it
   std::function<std::filesystem::path(Step)> checkpoint_folder;  ///< where the shard of a step's checkpoint is written
   ActorAddress shard_saved_to = coordinator_address;
   ActorAddress metrics_to;          ///< who gets each step's MetricBatch of this rank; actor none: nobody

@@ -75,7 +75,9 @@ void Sharding::act() {
     switch (next->operation->fact.kind) {
       case OperationKind::scales: post(*next, scales()); break;
       case OperationKind::gather: post(*next, gather(*next)); break;
+      case OperationKind::accumulate: post(*next, accumulate(*next)); break;
       case OperationKind::reduce: post(*next, reduce(*next)); break;
+      case OperationKind::all_reduce: post(*next, all_reduce(*next)); break;
       case OperationKind::verdict: post(*next, verdict(*next)); break;
       case OperationKind::optimize: post(*next, optimize(*next)); break;
       default: throw std::logic_error("the plan gives " + next->operation->name() + " to Sharding");
@@ -101,11 +103,26 @@ LanePort::Work Sharding::gather(const PlanCursor::Next& next) {
   return work;
 }
 
+LanePort::Work Sharding::accumulate(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  const std::span<std::byte> gradients = read(next, EdgeKind::gradients, work);
+  work.run = [program = parts().shard, fact = next.operation->fact, gradients](Stream& on) { program->accumulate(on, fact.micro, fact.unit, gradients); };
+  return work;
+}
+
 LanePort::Work Sharding::reduce(const PlanCursor::Next& next) {
   LanePort::Work work;
   const std::span<std::byte> gradients = read(next, EdgeKind::gradients, work);
   work.run = [program = parts().shard, communicator = parts().dp_shard, fact = next.operation->fact, gradients](Stream& on) {
     program->reduce(on, fact.micro, fact.unit, gradients, *communicator);
+  };
+  return work;
+}
+
+LanePort::Work Sharding::all_reduce(const PlanCursor::Next& next) const {
+  LanePort::Work work;
+  work.run = [program = parts().shard, communicator = parts().dp_replicate, unit = next.operation->fact.unit](Stream& on) {
+    program->all_reduce(on, unit, *communicator);
   };
   return work;
 }

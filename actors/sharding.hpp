@@ -37,7 +37,9 @@ class Sharding final : public StepActor<Sharding> {
 
   [[nodiscard]] LanePort::Work scales() const;
   [[nodiscard]] LanePort::Work gather(const PlanCursor::Next& next);
+  [[nodiscard]] LanePort::Work accumulate(const PlanCursor::Next& next);
   [[nodiscard]] LanePort::Work reduce(const PlanCursor::Next& next);
+  [[nodiscard]] LanePort::Work all_reduce(const PlanCursor::Next& next) const;
   [[nodiscard]] LanePort::Work verdict(const PlanCursor::Next& next) const;
   [[nodiscard]] LanePort::Work optimize(const PlanCursor::Next& next);
   [[nodiscard]] OpenStep& open_step(Step step);

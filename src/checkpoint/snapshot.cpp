@@ -54,9 +54,17 @@ void require(const Result<void>& done) {
 class StateSnapshot final : public SnapshotProgram {
  public:
   StateSnapshot(StateTensors state, SnapshotOptions options, Storage& storage) : state_(std::move(state)), options_(std::move(options)), storage_(storage) {
+    StateTensors kept;
+    std::uint32_t turn = 0;  // of the replicas that hold these rows
+    for (StateTensor& tensor : state_) {
+      const bool saves = tensor.replicated ? options_.rank == 0 : tensor.rows > 0 && turn == options_.replica;
+      if (!tensor.replicated) turn = (turn + 1) % options_.replicas;
+      if (saves) kept.push_back(std::move(tensor));
+    }
+    state_ = std::move(kept);
     // A slot is an image of the file's data: it is written as it lies. Weights stand first, so those alone are an image too.
     std::stable_partition(state_.begin(), state_.end(), [](const StateTensor& tensor) { return tensor.model; });
-    for (const auto& tensor : state_) offsets_.push_back(std::exchange(bytes_, bytes_ + (written_here(tensor) ? valid_bytes(tensor) : 0)));
+    for (const auto& tensor : state_) offsets_.push_back(std::exchange(bytes_, bytes_ + valid_bytes(tensor)));
   }
 
   [[nodiscard]] std::size_t snapshot_bytes() const override { return bytes_; }
@@ -127,8 +135,7 @@ class StateSnapshot final : public SnapshotProgram {
   }
 
   [[nodiscard]] bool weights_alone(Step step) const { return options_.model_only && options_.model_only(step); }
-  [[nodiscard]] bool written_here(const StateTensor& tensor) const { return tensor.rows > 0 && (!tensor.replicated || options_.rank == 0); }
-  [[nodiscard]] bool stored(const StateTensor& tensor, Step step) const { return written_here(tensor) && (tensor.model || !weights_alone(step)); }
+  [[nodiscard]] bool stored(const StateTensor& tensor, Step step) const { return tensor.model || !weights_alone(step); }
   [[nodiscard]] StoredType type_in_file(const StateTensor& tensor, Step step) const {
     const StoredType own = stored_as(tensor.view.dtype);
     return weights_alone(step) && own == StoredType::f32 ? options_.export_type : own;

@@ -12,11 +12,12 @@ namespace troupe {
 
 /// How one rank copies its state out and writes it.
 struct SnapshotOptions {
-  std::uint32_t rank = 0, world = 1;
+  std::uint32_t rank = 0, world = 1;          ///< of all ranks that save
   std::function<bool(Step)> model_only = {};  ///< leave the optimizer's state out of this step's checkpoint; empty: never
   StoredType export_type = StoredType::f32;   ///< of fp32 weights in a checkpoint of weights alone: f32, bf16 or f16
   /// Puts a copy of contiguous device memory to host memory on the stream; empty: memcpy.
   std::function<void(Stream&, const TensorView& from, std::byte* to)> copy_out = {};
+  std::uint32_t replica = 0, replicas = 1;  ///< ranks that hold the same rows save their tensors in turn, each tensor once
 };
 
 /// The checkpoint program of one rank. `storage` outlives it. `state` names memory that outlives it; it is read in `copy` alone.

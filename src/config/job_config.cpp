@@ -31,11 +31,6 @@ void check_together(Schema& schema, const JobConfig& config) {
     schema.problem(where("checkpoint.keep_latest_k"),
                    "checkpoint.keep_latest_k: 1 would leave no checkpoint if the newest were damaged; use 0 (keep all) or at least 2");
   }
-  if (config.training.global_batch_size > 0 && config.training.global_batch_size % config.training.local_batch_size != 0) {
-    schema.problem(where("training.global_batch_size"),
-                   "training.global_batch_size: " + std::to_string(config.training.global_batch_size) +
-                       " is no multiple of training.local_batch_size = " + std::to_string(config.training.local_batch_size));
-  }
   if (const auto rules = rules_of(config.faults); !rules) schema.problem(where("faults.rules"), "faults.rules: " + rules.error().message);
 }
 
@@ -202,18 +197,19 @@ Result<MeshDegrees> JobConfig::mesh(std::int64_t world) const {
   }
   const std::int64_t product = others * mesh.replicate * mesh.shard;
   if (product != world) return Error{factors(" = " + std::to_string(product) + ", but the world has " + ranks + "; change a degree or --nproc")};
-  if (others != 1 || p.expert_parallel_degree != 1 || mesh.replicate != 1) {
-    return Error{factors(", expert " + std::to_string(p.expert_parallel_degree) + ": in this version only data_parallel_shard_degree may be above 1")};
+  if (others != 1 || p.expert_parallel_degree != 1) {
+    return Error{factors(", expert " + std::to_string(p.expert_parallel_degree) + ": in this version only the two data-parallel degrees may be above 1")};
   }
   return mesh;
 }
 
-Result<std::int64_t> JobConfig::micro_batches(std::int64_t ranks) const {
-  if (training.global_batch_size < 0) return std::int64_t{1};
+std::int64_t JobConfig::global_rows(std::int64_t ranks) const noexcept {
+  return training.global_batch_size < 0 ? training.local_batch_size * ranks : training.global_batch_size;
+}
+
+std::int64_t JobConfig::micro_batches(std::int64_t ranks) const noexcept {
   const std::int64_t at_once = training.local_batch_size * ranks;
-  if (training.global_batch_size % at_once == 0) return training.global_batch_size / at_once;
-  return Error{"training.global_batch_size = " + std::to_string(training.global_batch_size) + " is no multiple of training.local_batch_size = " +
-               std::to_string(training.local_batch_size) + " x " + std::to_string(ranks) + " data-parallel ranks = " + std::to_string(at_once)};
+  return (global_rows(ranks) + at_once - 1) / at_once;
 }
 
 }  // namespace troupe

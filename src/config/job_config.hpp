@@ -81,8 +81,10 @@ struct JobConfig {
   [[nodiscard]] std::vector<std::string> changes_since(const std::string& earlier_toml) const;
   /// The mesh for `world` ranks, or why there is none: all factors and their product.
   [[nodiscard]] Result<MeshDegrees> mesh(std::int64_t world) const;
-  /// Micro-batches of one rank in one step for this many data-parallel ranks, or why the batch does not divide.
-  [[nodiscard]] Result<std::int64_t> micro_batches(std::int64_t data_parallel_ranks) const;
+  /// Rows of a step over this many data-parallel ranks.
+  [[nodiscard]] std::int64_t global_rows(std::int64_t data_parallel_ranks) const noexcept;
+  /// Micro-batches of one rank in one step for this many data-parallel ranks: as few as hold all rows.
+  [[nodiscard]] std::int64_t micro_batches(std::int64_t data_parallel_ranks) const noexcept;
   /// Steps of the schedule: lr_scheduler.total_steps, else training.steps.
   [[nodiscard]] std::int64_t schedule_steps() const noexcept { return lr_scheduler.total_steps.value_or(training.steps); }
 

@@ -2,8 +2,11 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+
+#include "src/data/byte_tokenizer.hpp"
 
 namespace troupe {
 namespace {
@@ -34,9 +37,15 @@ class CorpusLoader final : public LoaderProgram {
     BatchFacts facts;
     for (std::uint32_t i = 0; i < layout.rows; ++i) {
       const std::uint64_t turn = std::uint64_t{micro.value()} * layout.rows + i;
-      const std::uint64_t row = options_.row_of(step) + turn * options_.ranks + options_.rank;
+      const std::uint64_t row = turn * options_.ranks + options_.rank;
       const std::size_t at = std::size_t{i} * layout.seq_len;
-      facts.valid_tokens += sampler_.row(row, values.subspan(at, layout.seq_len), values.subspan(layout.tokens() + at, layout.seq_len));
+      const auto tokens = values.subspan(at, layout.seq_len), labels = values.subspan(layout.tokens() + at, layout.seq_len);
+      if (row < options_.rows_per_step()) {
+        facts.valid_tokens += sampler_.row(options_.row_of(step) + row, tokens, labels);
+      } else {
+        std::ranges::fill(tokens, 0);
+        std::ranges::fill(labels, ignored_label);
+      }
     }
     facts.digest = XXH3_64bits(values.data(), layout.tokens() * sizeof(std::int32_t));
     return facts;
@@ -72,6 +81,9 @@ std::unique_ptr<LoaderProgram> make_loader(std::shared_ptr<const Corpus> corpus,
   }
   if (options.layout.rows == 0 || options.layout.seq_len == 0 || options.micro_batches == 0)
     throw std::invalid_argument("data loader: rows, seq_len and micro_batches must be at least 1");
+  if (options.global_rows > std::uint64_t{options.layout.rows} * options.ranks * options.micro_batches)
+    throw std::invalid_argument("data loader: " + std::to_string(options.micro_batches) + " micro-batches of " + std::to_string(options.layout.rows) +
+                                " rows on " + std::to_string(options.ranks) + " ranks cannot hold " + std::to_string(options.global_rows) + " rows a step");
   LoaderOptions checked = options;
   checked.sampler.seq_len = options.layout.seq_len;
   return std::make_unique<CorpusLoader>(std::move(corpus), checked);

@@ -4,10 +4,10 @@
 
 namespace troupe {
 
-PlainStep::PlainStep(TrainingModel& model, Device& device, Communicator& communicator, Load load)
+PlainStep::PlainStep(TrainingModel& model, Device& device, Communicators communicators, Load load)
     : model_(model),
       device_(device),
-      communicator_(communicator),
+      communicators_(communicators),
       load_(std::move(load)),
       staging_(device.allocate(model.options().batch.bytes(), Placement::host)),
       batch_(device.allocate(model.options().batch.bytes(), Placement::device)),
@@ -18,28 +18,36 @@ PlainStep::~PlainStep() = default;
 void PlainStep::gradients(Step step) {
   Stream& stream = device_.setup_stream();
   ShardProgram& shards = model_.shards();
-  shards.scales(stream, communicator_);
+  shards.scales(stream, communicators_.dp_shard);
   for (Micro micro{0}; micro.value() < model_.options().micro_batches; ++micro) {
     load_(step, micro, staging_->bytes());
     device_.upload_now(staging_->bytes(), batch_->bytes());
     for (Unit unit{0}; unit.value() < model_.units(); ++unit) {
-      shards.gather(stream, unit, weights_->bytes(), communicator_);
+      shards.gather(stream, unit, weights_->bytes(), communicators_.dp_shard);
       model_.compute().forward(stream, step, micro, unit, batch_->bytes(), weights_->bytes());
     }
     for (std::uint32_t u = model_.units(); u-- > 0;) {
       const bool reads_weights = model_.estimate().units[u].backward_reads_weights;
-      if (reads_weights) shards.gather(stream, Unit{u}, weights_->bytes(), communicator_);
+      if (reads_weights) shards.gather(stream, Unit{u}, weights_->bytes(), communicators_.dp_shard);
       const std::span<std::byte> weights = reads_weights ? weights_->bytes() : std::span<std::byte>();
       model_.compute().backward(stream, step, micro, Unit{u}, batch_->bytes(), weights, gradients_->bytes());
-      shards.reduce(stream, micro, Unit{u}, gradients_->bytes(), communicator_);
+      reduce(stream, micro, Unit{u});
     }
   }
+}
+
+void PlainStep::reduce(Stream& stream, Micro micro, Unit unit) {
+  ShardProgram& shards = model_.shards();
+  const bool last = micro.value() + 1 == model_.options().micro_batches;
+  if (!last && model_.options().reduce_last) return shards.accumulate(stream, micro, unit, gradients_->bytes());
+  shards.reduce(stream, micro, unit, gradients_->bytes(), communicators_.dp_shard);
+  if (last && communicators_.dp_replicate) shards.all_reduce(stream, unit, *communicators_.dp_replicate);
 }
 
 StepNumbers PlainStep::run(EpochId epoch, Step step, double learning_rate) {
   gradients(step);
   Stream& stream = device_.setup_stream();
-  model_.shards().verdict(stream, epoch, step, communicator_);
+  model_.shards().verdict(stream, epoch, step, communicators_.world);
   for (Unit unit{0}; unit.value() < model_.units(); ++unit) model_.shards().optimize(stream, step, unit, learning_rate);
   device_.wait(stream);
   return model_.shards().numbers();

@@ -2,6 +2,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "src/model/training_model.hpp"
 
@@ -13,8 +14,15 @@ class PlainStep {
  public:
   /// Fills a batch for (step, micro) of this rank: host memory, which is then uploaded.
   using Load = std::function<void(Step, Micro, std::span<std::byte> batch)>;
-  /// `model` and `communicator` (dp_shard and world alike) outlive it, as does `device`, on whose set-up's stream all runs.
-  PlainStep(TrainingModel& model, Device& device, Communicator& communicator, Load load);
+  struct Communicators {
+    Communicator &dp_shard, &world;
+    Communicator* dp_replicate = nullptr;  ///< null: one replica
+  };
+  /// `model` and the communicators outlive it, as does `device`, on whose set-up's stream all runs.
+  PlainStep(TrainingModel& model, Device& device, Communicators communicators, Load load);
+  /// dp_shard and world alike.
+  PlainStep(TrainingModel& model, Device& device, Communicator& communicator, Load load)
+      : PlainStep(model, device, Communicators{communicator, communicator, nullptr}, std::move(load)) {}
   ~PlainStep();
 
   /// Forward, backward, verdict, optimizer.
@@ -23,9 +31,11 @@ class PlainStep {
   void gradients(Step step);
 
  private:
+  void reduce(Stream& stream, Micro micro, Unit unit);
+
   TrainingModel& model_;
   Device& device_;
-  Communicator& communicator_;
+  Communicators communicators_;
   Load load_;
   std::unique_ptr<Buffer> staging_, batch_, weights_, gradients_;
 };

@@ -64,8 +64,12 @@ class ShardProgram {
   virtual void scales(Stream&, Communicator& dp_shard) = 0;
   /// Casts the own shard into its place in `weights`, then gathers in place.
   virtual void gather(Stream&, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) = 0;
+  /// Adds to the unsharded sums of the step's micro-batches, which the last one's reduce then takes along; nothing leaves the rank.
+  virtual void accumulate(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients) = 0;
   /// Reduce-scatters into the gradient shard; micro-batches after the first add to it.
   virtual void reduce(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) = 0;
+  /// Sums the gradient shards of the parameters that this unit owns over the replicas of the model; once a step, behind all their reduces.
+  virtual void all_reduce(Stream&, Unit unit, Communicator& dp_replicate) = 0;
   /// Sums and decides; the Verdict stays on the device.
   virtual void verdict(Stream&, EpochId epoch, Step step, Communicator& world) = 0;
   // optimizer lane

@@ -90,6 +90,7 @@ struct TrainingSettings {
   std::string mixed_precision_param = "bfloat16";
   std::string mixed_precision_reduce = "float32";
   std::string dtype = "float32";
+  bool enable_cpu_offload = false;
 };
 
 inline void describe(Schema& schema, TrainingSettings& s) {
@@ -97,7 +98,8 @@ inline void describe(Schema& schema, TrainingSettings& s) {
   schema.key("local_batch_size", &s.local_batch_size, KeyClass::epoch, "rows of one micro-batch on one rank").at_least(1).alias("training.batch_size");
   schema
       .key("global_batch_size", &s.global_batch_size, KeyClass::epoch,
-           "rows of one step over all ranks, a multiple of local_batch_size × data-parallel ranks; -1: one micro-batch")
+           "rows of one step over all ranks, in as many micro-batches as hold them; what does not divide is dealt in turn and the last "
+           "micro-batch padded with ignored rows; -1: local_batch_size × data-parallel ranks")
       .at_least(-1)
       .not_zero();
   schema.key("seq_len", &s.seq_len, KeyClass::frozen, "tokens of a row").at_least(1).at_most(16777216);
@@ -108,7 +110,9 @@ inline void describe(Schema& schema, TrainingSettings& s) {
   schema.key("dtype", &s.dtype, KeyClass::frozen, "type of the master weights and of the optimizer's state")
       .one_of({"bfloat16", "float32"})
       .built_only({"float32"}, "a pure bfloat16 state");
-  schema.not_built("enable_cpu_offload", false, "weights, gradients and optimizer state in host memory", "state lies where the device computes");
+  schema.key("enable_cpu_offload", &s.enable_cpu_offload, KeyClass::epoch,
+             "weights, gradient shards and optimizer state of a rank lie in the host's memory, where the device's kernels reach them; on a CPU only the "
+             "account that they stand in differs");
   schema.ignored("gc_freq", 50, "there is no garbage collector");
   schema.ignored("gc_debug", false, "there is no garbage collector");
   const std::string compiled = "operations are compiled ahead of time";

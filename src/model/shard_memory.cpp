@@ -16,13 +16,22 @@ std::size_t scalar_bytes(const WeightLayout& layout) {
 
 }  // namespace
 
-ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout) {
-  std::size_t one = 0;
-  for (const LaidParameter& p : layout.parameters) one += shard_bytes(p);
-  return {one, 2 * one, one, scalar_bytes(layout)};
+ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout, bool sums) {
+  Bytes bytes{.scalars = scalar_bytes(layout)};
+  for (const LaidParameter& p : layout.parameters) bytes.masters += shard_bytes(p);
+  bytes.moments = 2 * bytes.masters;
+  bytes.gradients = bytes.masters;
+  for (const UnitLayout& unit : layout.units) bytes.sums += sums ? unit.gradients_bytes : 0;
+  return bytes;
 }
 
-ShardMemory::ShardMemory(const WeightLayout& layout, std::uint32_t rank, Device& device) : layout_(layout), rank_(rank), device_(device.info().id) {
+std::size_t ShardMemory::gradient_bytes_of(const WeightLayout& layout, std::size_t unit) {
+  std::size_t bytes = 0;
+  for (const LaidParameter& p : layout.parameters) bytes += p.unit == unit ? shard_bytes(p) : 0;
+  return bytes;
+}
+
+ShardMemory::ShardMemory(const WeightLayout& layout, const Options& options, Device& device) : layout_(layout), options_(options), device_(device.info().id) {
   std::size_t offset = 0;
   for (const LaidParameter& p : layout.parameters) {
     offsets_.push_back(offset);
@@ -30,21 +39,35 @@ ShardMemory::ShardMemory(const WeightLayout& layout, std::uint32_t rank, Device&
     float8_count_ += p.fp8 ? 1 : 0;
     offset += shard_bytes(p);
   }
-  masters_ = device.allocate(offset, Placement::device);
-  first_ = device.allocate(offset, Placement::device);
-  second_ = device.allocate(offset, Placement::device);
-  gradients_ = device.allocate(offset, Placement::device);
+  for (auto* state : {&masters_, &first_, &second_, &gradients_}) *state = device.allocate(offset, options.placement);
+  if (options.sums) {
+    sum_offsets_.push_back(0);
+    for (const UnitLayout& unit : layout.units) sum_offsets_.push_back(sum_offsets_.back() + unit.gradients_bytes);
+    sums_ = device.allocate(sum_offsets_.back(), Placement::device);
+  }
   scalars_ = device.allocate(scalar_bytes(layout), Placement::device);
 }
 
 TensorView ShardMemory::rows(const Buffer& buffer, std::size_t parameter) const {
   const LaidParameter& p = layout_.parameters[parameter];
   Shape shape = p.description.shape();
-  shape.size[0] = p.rows_of(rank_);
+  shape.size[0] = p.rows_of(options_.rank);
   return TensorView::contiguous(buffer.bytes().data() + offsets_[parameter], DType::f32, shape, device_);
 }
 
 float* ShardMemory::gradient_with_padding(std::size_t parameter) const { return reinterpret_cast<float*>(gradients_->bytes().data() + offsets_[parameter]); }
+
+TensorView ShardMemory::gradients_of(std::size_t unit) const {
+  std::size_t first = 0;
+  while (first < layout_.parameters.size() && layout_.parameters[first].unit != unit) ++first;
+  std::byte* const start = gradients_->bytes().data() + (first < offsets_.size() ? offsets_[first] : 0);
+  return TensorView::contiguous(start, DType::f32, {static_cast<std::int64_t>(gradient_bytes_of(layout_, unit) / sizeof(float))}, device_);
+}
+
+std::span<std::byte> ShardMemory::sums_of(std::size_t unit) const {
+  if (!sums_) return {};
+  return sums_->bytes().subspan(sum_offsets_[unit], sum_offsets_[unit + 1] - sum_offsets_[unit]);
+}
 
 std::int64_t* ShardMemory::count(std::size_t parameter) const { return reinterpret_cast<std::int64_t*>(scalars_->bytes().data()) + parameter; }
 
@@ -63,8 +86,8 @@ StateTensor ShardMemory::part(std::size_t parameter, const std::string& prefix, 
   const LaidParameter& p = layout_.parameters[parameter];
   return {.name = prefix + p.description.name,
           .global_shape = p.description.shape(),
-          .first_row = p.first_row(rank_),
-          .rows = p.rows_of(rank_),
+          .first_row = p.first_row(options_.rank),
+          .rows = p.rows_of(options_.rank),
           .view = view,
           .model = model};
 }
@@ -92,8 +115,8 @@ StateTensors ShardMemory::gradients() const {
   return all;
 }
 
-std::size_t ShardMemory::bytes() const {
-  return masters_->bytes().size() + first_->bytes().size() + second_->bytes().size() + gradients_->bytes().size() + scalars_->bytes().size();
-}
+std::size_t ShardMemory::bytes() const { return 4 * masters_->bytes().size() + (sums_ ? sums_->bytes().size() : 0) + scalars_->bytes().size(); }
+
+std::size_t ShardMemory::device_bytes() const { return bytes() - (options_.placement == Placement::device ? 0 : 4 * masters_->bytes().size()); }
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "src/device/device.hpp"
@@ -10,10 +11,15 @@
 namespace troupe {
 
 /// One rank's rows of all parameters: fp32 masters, moments, gradients, step counts, and the scales of weights that travel in fp8.
-/// Padding rows exist in memory and nowhere else: all views here are of valid rows, but for `gradient_with_padding`.
+/// Padding rows exist in memory and nowhere else: all views here are of valid rows, but for `gradient_with_padding` and `gradients_of`.
 class ShardMemory {
  public:
-  ShardMemory(const WeightLayout& layout, std::uint32_t rank, Device& device);
+  struct Options {
+    std::uint32_t rank = 0;                   ///< in dp_shard
+    bool sums = false;                        ///< unsharded sums of several micro-batches' gradients
+    Placement placement = Placement::device;  ///< of masters, moments and gradient shards; host: the kernels reach them there
+  };
+  ShardMemory(const WeightLayout& layout, const Options& options, Device& device);
 
   [[nodiscard]] TensorView master(std::size_t parameter) const { return rows(*masters_, parameter); }
   [[nodiscard]] TensorView first_moment(std::size_t parameter) const { return rows(*first_, parameter); }
@@ -21,32 +27,40 @@ class ShardMemory {
   [[nodiscard]] TensorView gradient(std::size_t parameter) const { return rows(*gradients_, parameter); }
   /// rows_per_rank × cols values.
   [[nodiscard]] float* gradient_with_padding(std::size_t parameter) const;
+  /// Gradient shards of all parameters that the unit owns, one behind the other, with padding; fp32, perhaps empty.
+  [[nodiscard]] TensorView gradients_of(std::size_t unit) const;
+  /// The unit's unsharded sums, laid out as its gradients slot; empty without Options::sums.
+  [[nodiscard]] std::span<std::byte> sums_of(std::size_t unit) const;
   [[nodiscard]] std::int64_t* count(std::size_t parameter) const;
   [[nodiscard]] float* amax(std::size_t parameter) const;  ///< of a parameter with fp8
   [[nodiscard]] float* scale(std::size_t parameter) const;
   [[nodiscard]] TensorView amaxes() const;  ///< of all parameters with fp8
-  [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
+  [[nodiscard]] std::uint32_t rank() const noexcept { return options_.rank; }
   [[nodiscard]] StateTensors state() const;
   [[nodiscard]] StateTensors gradients() const;
-  [[nodiscard]] std::size_t bytes() const;
+  [[nodiscard]] std::size_t bytes() const;         ///< allocated, wherever
+  [[nodiscard]] std::size_t device_bytes() const;  ///< of those, what lies in Placement::device
 
-  /// Pure: what the constructor will allocate, [masters, moments, gradients, counts and scales].
+  /// Pure: what the constructor will allocate, [masters, moments, gradients, unsharded sums, counts and scales].
   struct Bytes {
-    std::size_t masters = 0, moments = 0, gradients = 0, scalars = 0;
+    std::size_t masters = 0, moments = 0, gradients = 0, sums = 0, scalars = 0;
   };
-  [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout);
+  [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout, bool sums);
+  /// Of one rank's gradient shards of the parameters that the unit owns, as `gradients_of`.
+  [[nodiscard]] static std::size_t gradient_bytes_of(const WeightLayout& layout, std::size_t unit);
 
  private:
   [[nodiscard]] StateTensor part(std::size_t parameter, const std::string& prefix, const TensorView& view, bool model) const;
   [[nodiscard]] TensorView rows(const Buffer& buffer, std::size_t parameter) const;
 
   const WeightLayout& layout_;
-  std::uint32_t rank_;
+  Options options_;
   DeviceId device_;
   std::vector<std::size_t> offsets_;  ///< bytes, of each parameter in each of the four buffers
   std::vector<std::size_t> float8_;   ///< place among the fp8 parameters
   std::size_t float8_count_ = 0;
-  std::unique_ptr<Buffer> masters_, first_, second_, gradients_, scalars_;
+  std::vector<std::size_t> sum_offsets_;  ///< bytes, of each unit in sums_, and the end
+  std::unique_ptr<Buffer> masters_, first_, second_, gradients_, sums_, scalars_;
 };
 
 }  // namespace troupe

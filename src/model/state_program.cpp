@@ -79,15 +79,35 @@ void StateProgram::gather(Stream& stream, Unit unit, std::span<std::byte> weight
   dp_shard.all_gather(stream, gather_);
 }
 
+void StateProgram::add_to_sums(Stream& stream, bool first, Unit unit, std::span<std::byte> gradients) const {
+  const UnitLayout& layout = in_.layout.units.at(unit.value());
+  require_slot("gradients", unit, gradients.size(), layout.gradients_bytes);
+  const auto whole = [&](std::span<std::byte> bytes) {
+    return TensorView::contiguous(bytes.data(), DType::f32, {static_cast<std::int64_t>(layout.gradients_bytes / sizeof(float))}, in_.device);
+  };
+  const TensorView sums = whole(in_.memory.sums_of(unit.value())), fresh = whole(gradients);
+  if (first) return in_.kernels.cast(stream, fresh, sums);
+  in_.kernels.add(stream, sums, fresh, sums);
+}
+
+void StateProgram::accumulate(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients) {
+  add_to_sums(stream, micro.value() == 0, unit, gradients);
+}
+
 void StateProgram::reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) {
   const UnitLayout& layout = in_.layout.units.at(unit.value());
   require_slot("gradients", unit, gradients.size(), layout.gradients_bytes);
+  const std::span<std::byte> sums = in_.memory.sums_of(unit.value());
+  if (!sums.empty()) {  // this is the last micro-batch, and what is reduced are all of them
+    add_to_sums(stream, false, unit, gradients);
+    gradients = sums;
+  }
   reduce_.clear();
   for (const ParameterSlot& slot : layout.slots) {
     const LaidParameter& p = in_.layout.parameters[slot.parameter];
     const auto count = static_cast<std::size_t>(p.rows_per_rank * p.description.cols);
     // A tied parameter gets a gradient from two units; in backward the reader (the head) comes before the owner.
-    const bool first = micro.value() == 0 && !(p.tied && !slot.tied_reader);
+    const bool first = (micro.value() == 0 || !sums.empty()) && !(p.tied && !slot.tied_reader);
     reduce_.push_back(
         {reinterpret_cast<const float*>(gradients.data() + slot.gradient_offset), in_.memory.gradient_with_padding(slot.parameter), count, !first});
     reduced_ += count * sizeof(float) * (in_.layout.world - 1);
@@ -95,12 +115,19 @@ void StateProgram::reduce(Stream& stream, Micro micro, Unit unit, std::span<std:
   dp_shard.reduce_scatter(stream, reduce_);
 }
 
+void StateProgram::all_reduce(Stream& stream, Unit unit, Communicator& dp_replicate) {
+  const TensorView shards = in_.memory.gradients_of(unit.value());
+  if (shards.shape.elements() == 0) return;
+  dp_replicate.all_reduce(stream, shards, Reduction::sum);
+  reduced_ += 2 * shards.bytes() * (dp_replicate.size() - 1) / dp_replicate.size();  // a reduce-scatter and an all-gather
+}
+
 void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicator& world) {
   VerdictSums& sums = in_.totals->sums;
   const double tag = verdict_tag(epoch.value(), step.value());
   const auto scalar = [&](double& value) { return TensorView::contiguous(&value, DType::f64, {1}, in_.device); };
   in_.kernels.fill(stream, scalar(sums.grad_square), 0.0);
-  for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
+  for (std::size_t i = 0; in_.counts_in_norm && i < in_.layout.parameters.size(); ++i) {
     if (in_.layout.parameters[i].rows_of(in_.memory.rank()) > 0) in_.kernels.sum_squares(stream, in_.memory.gradient(i), &sums.grad_square);
   }
   in_.kernels.fill(stream, scalar(sums.tag), tag);

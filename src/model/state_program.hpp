@@ -20,6 +20,7 @@ class StateProgram final : public ShardProgram {
     const HaltWord* halt = nullptr;
     AdamWSettings optimizer;
     double max_norm = 1, nominal_tokens = 1;
+    bool counts_in_norm = true;  ///< false on all replicas but one: their gradient shards are copies
   };
   explicit StateProgram(const Inputs& inputs) : in_(inputs) {}
 
@@ -27,7 +28,9 @@ class StateProgram final : public ShardProgram {
   [[nodiscard]] std::size_t gradients_bytes(Unit unit) const override { return in_.layout.units.at(unit.value()).gradients_bytes; }
   void scales(Stream& stream, Communicator& dp_shard) override;
   void gather(Stream& stream, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) override;
+  void accumulate(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients) override;
   void reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) override;
+  void all_reduce(Stream& stream, Unit unit, Communicator& dp_replicate) override;
   void verdict(Stream& stream, EpochId epoch, Step step, Communicator& world) override;
   void optimize(Stream& stream, Step step, Unit unit, double learning_rate) override;
   [[nodiscard]] StepNumbers numbers() const override;
@@ -38,6 +41,7 @@ class StateProgram final : public ShardProgram {
   void place_own_rows(Stream& stream, Unit unit, std::span<std::byte> weights);
 
  private:
+  void add_to_sums(Stream& stream, bool first, Unit unit, std::span<std::byte> gradients) const;
   [[nodiscard]] std::size_t part_bytes(const ParameterSlot& slot) const;
   [[nodiscard]] bool travels_in_fp8() const noexcept;
 

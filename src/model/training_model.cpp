@@ -18,6 +18,7 @@ TapeSizes sizes_of(const TrainingOptions& o) { return {static_cast<std::int64_t>
 void check(const ModelDescription& model, const TrainingOptions& o) {
   const auto refuse = [&](const std::string& what) { throw std::invalid_argument("training " + model.name + ": " + what); };
   if (o.world == 0 || o.rank >= o.world) refuse("rank " + std::to_string(o.rank) + " of a world of " + std::to_string(o.world));
+  if (o.replicas == 0 || o.replica >= o.replicas) refuse("replica " + std::to_string(o.replica) + " of " + std::to_string(o.replicas));
   if (o.micro_batches == 0 || o.batch.tokens() == 0) refuse("a step needs at least one micro-batch of one token");
   if (o.compute != DType::f32 && o.compute != DType::bf16 && o.compute != DType::f64)
     refuse("compute type " + std::string(name_of(o.compute)) + "; it is float32 or bfloat16");
@@ -34,6 +35,7 @@ UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout,
     cost.forward_flops += operation.forward_flops;
     cost.backward_flops += operation.backward_input_flops + operation.backward_weight_flops;
   }
+  cost.shard_bytes = ShardMemory::gradient_bytes_of(layout, u);
   if (recompute == Recompute::full && unit.tape.has_input && unit.tape.output >= 0) cost.backward_flops += cost.forward_flops;
   return cost;
 }
@@ -42,11 +44,12 @@ std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) 
   return static_cast<std::size_t>(sizes.seq_len * model.head_dim) * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
 }
 
-std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingEstimate& e) {
-  const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout);
+std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingOptions& options, const TrainingEstimate& e) {
+  const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches());
   std::vector<MemoryItem> items{{"fp32 masters", shards.masters, false},
                                 {"optimizer moments", shards.moments, false},
                                 {"gradient shards", shards.gradients, false},
+                                {"sums of micro-batches", shards.sums, false},
                                 {"step counts, fp8 scales", shards.scalars, false},
                                 {"rotary table, totals", rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals), false},
                                 {"saved activations", e.tapes.peak_saved, false}};
@@ -90,7 +93,7 @@ TrainingEstimate estimate_training(const ModelDescription& model, const Training
     e.units.push_back(cost_of_unit(model, e.layout, sizes, options.recompute, u));
     e.units.back().backward_reads_weights = reads_weights(e.tapes.backward[u]);
   }
-  e.memory = memory_of(model, e);
+  e.memory = memory_of(model, options, e);
   e.flops_per_token = model.flops_per_token(sizes.seq_len);
   e.parameter_count = model.parameter_count();
   return e;
@@ -112,7 +115,7 @@ struct TrainingModel::Parts {
         options(with_nominal(std::move(o))),
         device(d),
         estimate(estimate_training(model, options)),
-        memory(estimate.layout, options.rank, d),
+        memory(estimate.layout, {options.rank, options.sums_micro_batches(), options.offload ? Placement::host : Placement::device}, d),
         arena(d.allocate(estimate.tapes.arena_bytes, Placement::device)),
         rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
         totals(d.allocate(sizeof(StepTotals), Placement::host)),
@@ -127,7 +130,7 @@ struct TrainingModel::Parts {
   }
 
   static TrainingOptions with_nominal(TrainingOptions o) {
-    if (o.nominal_tokens <= 0) o.nominal_tokens = static_cast<double>(o.batch.tokens()) * o.micro_batches * o.world;
+    if (o.nominal_tokens <= 0) o.nominal_tokens = static_cast<double>(o.batch.tokens()) * o.micro_batches * o.data_ranks();
     return o;
   }
   [[nodiscard]] TensorView rotary_view() const {
@@ -146,7 +149,8 @@ struct TrainingModel::Parts {
     return all;
   }
   [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
-    return {estimate.layout, memory, device.kernels(), step_totals(), device.info().id, halt, options.optimizer, options.max_norm, options.nominal_tokens};
+    return {estimate.layout,   memory,           device.kernels(),       step_totals(),       device.info().id, halt,
+            options.optimizer, options.max_norm, options.nominal_tokens, options.replica == 0};
   }
   [[nodiscard]] std::size_t allocated() const { return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size(); }
 };
@@ -164,7 +168,9 @@ const ModelDescription& TrainingModel::description() const noexcept { return par
 const TrainingOptions& TrainingModel::options() const noexcept { return parts_->options; }
 const TrainingEstimate& TrainingModel::estimate() const noexcept { return parts_->estimate; }
 std::size_t TrainingModel::allocated_bytes() const noexcept { return parts_->allocated(); }
-std::size_t TrainingModel::device_bytes() const noexcept { return parts_->allocated() - parts_->totals->bytes().size(); }
+std::size_t TrainingModel::device_bytes() const noexcept {
+  return parts_->memory.device_bytes() + parts_->arena->bytes().size() + parts_->rotary->bytes().size();
+}
 
 void TrainingModel::initialise(std::uint64_t seed) {
   Device& device = parts_->device;

@@ -16,21 +16,29 @@ namespace troupe {
 
 /// Everything that one rank's arithmetic of one epoch depends on. A value.
 struct TrainingOptions {
-  BatchLayout batch;                  ///< of one micro-batch of this rank
-  std::uint32_t micro_batches = 1;    ///< gradient accumulation
-  std::uint32_t rank = 0, world = 1;  ///< in dp_shard
-  DType compute = DType::f32;         ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
+  BatchLayout batch;                        ///< of one micro-batch of this rank
+  std::uint32_t micro_batches = 1;          ///< gradient accumulation
+  std::uint32_t rank = 0, world = 1;        ///< in dp_shard
+  std::uint32_t replica = 0, replicas = 1;  ///< in dp_replicate: copies of the sharded model
+  bool reduce_last = false;                 ///< sum the micro-batches' gradients unsharded and reduce with the last
+  bool offload = false;                     ///< masters, moments and gradient shards lie in Placement::host
+  DType compute = DType::f32;               ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
   Float8Options float8;
   Recompute recompute = Recompute::none;
   AdamWSettings optimizer;
   double max_norm = 1.0;      ///< ≤ 0: no clipping
-  double nominal_tokens = 0;  ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world
+  double nominal_tokens = 0;  ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world · replicas
+  /// This rank's place among all that load data of their own, and how many those are.
+  [[nodiscard]] std::uint32_t data_rank() const noexcept { return replica * world + rank; }
+  [[nodiscard]] std::uint32_t data_ranks() const noexcept { return replicas * world; }
+  [[nodiscard]] bool sums_micro_batches() const noexcept { return reduce_last && micro_batches > 1; }
 };
 
 /// What one unit costs; for the plan compiler, estimate and simulate. FLOPs of one micro-batch.
 struct UnitCost {
   std::size_t weights_bytes = 0;    ///< of a gather, all ranks' parts (one byte a value where fp8 travels)
   std::size_t gradients_bytes = 0;  ///< of a reduce
+  std::size_t shard_bytes = 0;      ///< of this rank's gradient shards, which replicas sum
   double forward_flops = 0, backward_flops = 0;
   bool backward_reads_weights = true;  ///< false (embedding): its backward may be called with an empty weights slot
   std::int64_t parameters = 0;         ///< that its optimizer step updates, on all ranks

@@ -64,23 +64,44 @@ class Compilation {
   void add_gather(std::uint32_t micro, std::uint32_t unit, bool backward) {
     const UnitShape& of = shape_.units[unit];
     const Index gather = add({OperationKind::gather, Unit{unit}, Micro{micro}, backward}, ActorKind::sharding, LaneKind::comm, of.gather);
-    PlannedOperation& planned = operation(gather);
-    planned.takes = EdgeKind::weights;
-    planned.communicator = CommunicatorKind::dp_shard;
-    planned.bytes = of.gather_bytes;
-    planned.dtype = of.gather_dtype;
+    use(gather, CommunicatorKind::dp_shard, of.gather_bytes, of.gather_dtype);
+    operation(gather).takes = EdgeKind::weights;
     // All of the state stands before the first weight of the next step is read: the step's report and its counters are whole.
-    planned.after_previous.push_back(last_optimize());
+    operation(gather).after_previous.push_back(last_optimize());
     if (shape_.fp8_scales) drafts_[gather].after.push_back(find({OperationKind::scales, {}, {}, false}));
+  }
+
+  [[nodiscard]] bool is_last(std::uint32_t micro) const { return micro + 1 == shape_.micro_batches; }
+
+  /// What takes the gradients of this backward: its own reduce, or the sum that the last micro-batch reduces.
+  [[nodiscard]] Fact taker_of(std::uint32_t micro, std::uint32_t unit) const {
+    const bool sums = shape_.reduce_last && !is_last(micro);
+    return {sums ? OperationKind::accumulate : OperationKind::reduce, Unit{unit}, Micro{micro}, false};
   }
 
   void add_reduce(std::uint32_t micro, std::uint32_t unit) {
     const UnitShape& of = shape_.units[unit];
-    const Index reduce = add({OperationKind::reduce, Unit{unit}, Micro{micro}, false}, ActorKind::sharding, LaneKind::comm, of.reduce);
-    PlannedOperation& planned = operation(reduce);
-    planned.communicator = CommunicatorKind::dp_shard;
-    planned.bytes = of.reduce_bytes;
-    planned.dtype = of.reduce_dtype;
+    const Fact taker = taker_of(micro, unit);
+    if (taker.kind == OperationKind::accumulate) {
+      add(taker, ActorKind::sharding, LaneKind::comm, of.accumulate);
+      return;
+    }
+    use(add(taker, ActorKind::sharding, LaneKind::comm, of.reduce), CommunicatorKind::dp_shard, of.reduce_bytes, of.reduce_dtype);
+    if (!sums_over_replicas(micro, unit)) return;
+    const Index all_reduce = add({OperationKind::all_reduce, Unit{unit}, Micro{micro}, false}, ActorKind::sharding, LaneKind::comm, of.all_reduce);
+    use(all_reduce, CommunicatorKind::dp_replicate, of.all_reduce_bytes, of.reduce_dtype);
+    drafts_[all_reduce].after.push_back(find(taker));
+  }
+
+  void use(Index index, CommunicatorKind communicator, std::uint64_t bytes, DType dtype) {
+    operation(index).communicator = communicator;
+    operation(index).bytes = bytes;
+    operation(index).dtype = dtype;
+  }
+
+  /// A replica's gradients are whole when the last micro-batch is reduced: summed once a step, whatever was reduced before.
+  [[nodiscard]] bool sums_over_replicas(std::uint32_t micro, std::uint32_t unit) const {
+    return shape_.replicas > 1 && is_last(micro) && shape_.units[unit].all_reduce_bytes > 0;
   }
 
   [[nodiscard]] bool gathers_for_backward(std::uint32_t unit) const {
@@ -88,13 +109,11 @@ class Compilation {
     return !shape_.weights_resident && of.backward_needs_weights && !of.keeps_weights_for_backward;
   }
 
-  /// One micro-batch: G0 … Gn | Gn' Gn-1' Rn Gn-2' Rn-1 … G0' R1 R0.
+  /// One micro-batch: G0 … Gn | Gn' Gn-1' Rn Gn-2' Rn-1 … G0' R1 R0; each last R is followed by its sum over replicas.
   void add_communication() {
     if (shape_.fp8_scales) {
       const Index scales = add({OperationKind::scales, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.scales);
-      operation(scales).communicator = CommunicatorKind::dp_shard;
-      operation(scales).bytes = shape_.scales_bytes;
-      operation(scales).dtype = DType::f32;
+      use(scales, CommunicatorKind::dp_shard, shape_.scales_bytes, DType::f32);
       operation(scales).after_previous.push_back(last_optimize());
     }
     for (std::uint32_t m = 0; m < shape_.micro_batches; ++m) {
@@ -110,12 +129,13 @@ class Compilation {
       }
     }
     const Index verdict = add({OperationKind::verdict, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.verdict);
-    operation(verdict).communicator = CommunicatorKind::world;
-    operation(verdict).bytes = 5 * sizeof(double);
-    operation(verdict).dtype = DType::f64;
+    use(verdict, CommunicatorKind::world, 5 * sizeof(double), DType::f64);
     operation(verdict).after_previous.push_back(last_optimize());
-    for (std::uint32_t u = 0; u <= last_unit(); ++u)
-      drafts_[verdict].after.push_back(find({OperationKind::reduce, Unit{u}, Micro{shape_.micro_batches - 1}, false}));
+    const std::uint32_t last = shape_.micro_batches - 1;
+    for (std::uint32_t u = 0; u <= last_unit(); ++u) {
+      const OperationKind kind = sums_over_replicas(last, u) ? OperationKind::all_reduce : OperationKind::reduce;
+      drafts_[verdict].after.push_back(find({kind, Unit{u}, Micro{last}, false}));
+    }
   }
 
   void add_computation() {
@@ -140,9 +160,9 @@ class Compilation {
     }
     if (!backward) return;
     draft.operation.takes = EdgeKind::gradients;
-    const Index reduce = find({OperationKind::reduce, Unit{unit}, Micro{micro}, false});
-    drafts_[reduce].after.push_back(pass);
-    drafts_[reduce].reads.push_back(pass);
+    const Index taker = find(taker_of(micro, unit));
+    drafts_[taker].after.push_back(pass);
+    drafts_[taker].reads.push_back(pass);
   }
 
   void add_state_changes() {

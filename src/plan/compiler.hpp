@@ -10,10 +10,11 @@ namespace troupe {
 /// What the compiler must know of one unit (what is gathered and reduced together).
 struct UnitShape {
   std::uint64_t gather_bytes = 0, reduce_bytes = 0;  ///< all ranks' parts together
+  std::uint64_t all_reduce_bytes = 0;                ///< of one rank's gradient shards of this unit; 0: it owns no parameter
   DType gather_dtype = DType::bf16, reduce_dtype = DType::f32;
-  Nanos forward{0}, backward{0}, gather{0}, reduce{0}, optimize{0};  ///< estimated costs
-  bool backward_needs_weights = true;                                ///< false (embedding): no gather before its backward
-  bool keeps_weights_for_backward = false;                           ///< true (last unit): its backward follows its forward and reads the same slot
+  Nanos forward{0}, backward{0}, gather{0}, accumulate{0}, reduce{0}, all_reduce{0}, optimize{0};  ///< estimated costs
+  bool backward_needs_weights = true;                                                              ///< false (embedding): no gather before its backward
+  bool keeps_weights_for_backward = false;  ///< true (last unit): its backward follows its forward and reads the same slot
 };
 
 /// A rank's step before it is a plan. A value.
@@ -25,10 +26,12 @@ struct PlanShape {
   std::uint64_t scales_bytes = 0;
   bool prefetch_before_reduce = true;  ///< the gather of unit l − 1 stands before the reduce of unit l; false only to show what it costs
   bool weights_resident = false;       ///< gather once a step and keep: needs as many slots of `weights` as units
+  std::uint32_t replicas = 1;          ///< of the sharded model; above 1, reduced gradients are summed over dp_replicate once a step
+  bool reduce_last = false;            ///< sum micro-batches unsharded and reduce with the last; false: reduce each
 };
 
-/// The plan of one step kind. Fully sharded data parallelism, each micro-batch reduced. Errors: no units, no slots, residency with too
-/// few slots, an order that these slots can never finish (names the edge). Pure.
+/// The plan of one step kind: sharded, replicated or both, as the shape says. Errors: no units, no slots, residency with too few slots,
+/// an order that these slots can never finish (names the edge). Pure.
 [[nodiscard]] Result<Plan> compile_plan(const PlanShape& shape, const SlotCounts& slots, StepKind kind);
 
 /// Both kinds. `with_snapshots` false leaves train_and_snapshot empty.

@@ -15,7 +15,9 @@ const char* name_of(OperationKind kind) noexcept {
     case OperationKind::gather: return "gather";
     case OperationKind::forward: return "forward";
     case OperationKind::backward: return "backward";
+    case OperationKind::accumulate: return "accumulate";
     case OperationKind::reduce: return "reduce";
+    case OperationKind::all_reduce: return "all_reduce";
     case OperationKind::verdict: return "verdict";
     case OperationKind::optimize: return "optimize";
     case OperationKind::snapshot: return "snapshot";
@@ -50,7 +52,9 @@ std::string describe_as_input(const Fact& fact) {
     case OperationKind::load: return "batch m" + std::to_string(fact.micro.value());
     case OperationKind::gather: return "weights of " + layer(fact) + of_micro(fact) + (fact.backward ? " (backward)" : "");
     case OperationKind::backward: return "gradients of " + layer(fact) + of_micro(fact);
+    case OperationKind::accumulate: return "summed gradients of " + layer(fact) + of_micro(fact);
     case OperationKind::reduce: return "reduced gradients of " + layer(fact) + of_micro(fact);
+    case OperationKind::all_reduce: return "gradients of " + layer(fact) + " from all replicas";
     case OperationKind::verdict: return "the verdict";
     case OperationKind::optimize: return "the optimizer of " + layer(fact);
     case OperationKind::snapshot: return "the snapshot";

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-enum class OperationKind : std::uint8_t { load, scales, gather, forward, backward, reduce, verdict, optimize, snapshot, save };
+enum class OperationKind : std::uint8_t { load, scales, gather, forward, backward, accumulate, reduce, all_reduce, verdict, optimize, snapshot, save };
 enum class StepKind : std::uint8_t { train, train_and_snapshot };
 enum class CommunicatorKind : std::uint16_t { none = 0, dp_shard = 1, dp_replicate = 2, world = 3 };
 
@@ -59,9 +59,10 @@ struct Plan {
 };
 
 /// Runs two steps of all ranks together with zero durations and these slots: rendezvous at every collective, total order per device.
-/// The error names the edge, its slots, and the operation that would wait for ever on each rank.
-[[nodiscard]] Result<void> check_plans(const std::vector<Plan>& ranks, const SlotCounts& slots);
+/// `replicas`: of the sharded model; neighbouring ranks are one replica's, and only they meet on dp_shard (on dp_replicate those who hold
+/// the same shard). The error names the edge, its slots, and the operation that would wait for ever on each rank.
+[[nodiscard]] Result<void> check_plans(const std::vector<Plan>& ranks, const SlotCounts& slots, std::uint32_t replicas = 1);
 /// The same for each rank's own sequence of steps, of whatever kinds: what one kind leaves to the next shows.
-[[nodiscard]] Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const SlotCounts& slots);
+[[nodiscard]] Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const SlotCounts& slots, std::uint32_t replicas = 1);
 
 }  // namespace troupe

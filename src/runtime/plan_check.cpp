@@ -192,27 +192,44 @@ Error describe_deadlock(const std::vector<RankRun>& ranks, const SlotCounts& slo
   return {"this plan cannot finish (" + edge_text + "). What would wait for ever:" + each + "\nChange the order of the plan, or raise the slots of the edge."};
 }
 
-/// Lets all ranks pass a collective that all have come to. An Error if they came to different ones.
-Result<bool> meet(std::vector<RankRun>& ranks, CommunicatorKind communicator) {
-  const PlannedOperation* first = ranks.front().arrived_at(communicator);
+/// Places of the ranks that share each group of a communicator.
+using Groups = std::vector<std::vector<std::size_t>>;
+
+/// Ranks are dealt replica by replica: [replica 0: shard 0, 1, …][replica 1: …].
+Groups groups_of(CommunicatorKind communicator, std::size_t ranks, std::size_t replicas) {
+  const std::size_t shards = ranks / replicas;
+  Groups groups(communicator == CommunicatorKind::dp_shard ? replicas : communicator == CommunicatorKind::dp_replicate ? shards : 1);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::size_t group = communicator == CommunicatorKind::dp_shard ? rank / shards : communicator == CommunicatorKind::dp_replicate ? rank % shards : 0;
+    groups[group].push_back(rank);
+  }
+  return groups;
+}
+
+/// Lets the ranks of a group pass a collective that all of them have come to. An Error if they came to different ones.
+Result<bool> meet(std::vector<RankRun>& ranks, CommunicatorKind communicator, const std::vector<std::size_t>& group) {
+  const PlannedOperation* first = ranks[group.front()].arrived_at(communicator);
   if (!first) return false;
-  for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
+  for (std::size_t place = 1; place < group.size(); ++place) {
+    const std::size_t rank = group[place];
     const PlannedOperation* other = ranks[rank].arrived_at(communicator);
     if (!other) return false;
     if (other->fact == first->fact && other->bytes == first->bytes && other->dtype == first->dtype) continue;
     const auto text = [](const PlannedOperation& operation) {
       return operation.name() + " (" + std::to_string(operation.bytes) + " bytes, " + std::string(name_of(operation.dtype)) + ")";
     };
-    return Error{std::string("the ranks' plans differ on communicator ") + name_of(communicator) + ": where rank 0 calls " + text(*first) + ", " +
-                 rank_name(rank) + " calls " + text(*other)};
+    return Error{std::string("the ranks' plans differ on communicator ") + name_of(communicator) + ": where " + rank_name(group.front()) + " calls " +
+                 text(*first) + ", " + rank_name(rank) + " calls " + text(*other)};
   }
-  for (RankRun& rank : ranks) rank.complete_collective(communicator);
+  for (const std::size_t rank : group) ranks[rank].complete_collective(communicator);
   return true;
 }
 
 }  // namespace
 
-Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const SlotCounts& slots) {
+Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const SlotCounts& slots, std::uint32_t replicas) {
+  if (replicas == 0 || sequences.size() % replicas != 0)
+    return Error{std::to_string(sequences.size()) + " ranks are no multiple of " + std::to_string(replicas) + " replicas"};
   std::vector<RankRun> ranks;
   for (const std::vector<Plan>& steps : sequences) {
     for (const Plan& plan : steps) {
@@ -228,9 +245,11 @@ Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const 
       progress = rank.run_local() || issued || progress;
     }
     for (const CommunicatorKind communicator : {CommunicatorKind::dp_shard, CommunicatorKind::dp_replicate, CommunicatorKind::world}) {
-      Result<bool> met = meet(ranks, communicator);
-      if (!met) return met.error();
-      progress = progress || *met;
+      for (const auto& group : groups_of(communicator, ranks.size(), replicas)) {
+        Result<bool> met = meet(ranks, communicator, group);
+        if (!met) return met.error();
+        progress = progress || *met;
+      }
     }
   }
   for (const RankRun& rank : ranks) {
@@ -239,10 +258,10 @@ Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const 
   return {};
 }
 
-Result<void> check_plans(const std::vector<Plan>& ranks, const SlotCounts& slots) {
+Result<void> check_plans(const std::vector<Plan>& ranks, const SlotCounts& slots, std::uint32_t replicas) {
   std::vector<std::vector<Plan>> sequences;
   for (const Plan& plan : ranks) sequences.push_back({plan, plan});
-  return check_plans(sequences, slots);
+  return check_plans(sequences, slots, replicas);
 }
 
 }  // namespace troupe

@@ -9,13 +9,18 @@ namespace troupe {
 
 /// [slots]: the number of slots of each edge, which is the depth of every overlap.
 struct SlotSettings {
-  std::int64_t batches = 2, weights = 2, gradients = 2, snapshots = 1, activations = 0;
+  std::int64_t batches = 2, gradients = 2, snapshots = 1, activations = 0;
+  std::optional<std::int64_t> weights;  ///< unset: 2, or one for each unit where weights stay gathered
 };
 
 inline void describe(Schema& schema, SlotSettings& s) {
   schema.section("slots", "Slots of each edge between actors: a free slot is the permission to produce, so their number is the depth of the overlap.");
   schema.key("batches", &s.batches, KeyClass::epoch, "batches read ahead").at_least(1).at_most(4096);
-  schema.key("weights", &s.weights, KeyClass::epoch, "layers whose gathered weights may exist at once").at_least(1).at_most(4096);
+  schema
+      .key("weights", &s.weights, KeyClass::epoch,
+           "layers whose gathered weights may exist at once; unset: 2, or with parallelism.fsdp_reshard_after_forward = \"never\" one for each unit")
+      .at_least(1)
+      .at_most(4096);
   schema.key("gradients", &s.gradients, KeyClass::epoch, "layers whose unreduced gradients may exist at once").at_least(1).at_most(4096);
   schema.key("snapshots", &s.snapshots, KeyClass::epoch, "copies of the state that may wait to be written").at_least(1).at_most(4096);
   schema.key("activations", &s.activations, KeyClass::epoch, "activations of how many micro-batches may exist at once; 0: as the plan needs")
@@ -88,14 +93,16 @@ struct ParallelismSettings {
   std::int64_t data_parallel_replicate_degree = 1, data_parallel_shard_degree = -1;
   std::int64_t context_parallel_degree = 1, tensor_parallel_degree = 1, pipeline_parallel_degree = 1, expert_parallel_degree = 1;
   std::string fsdp_reshard_after_forward = "default";
+  std::string reduce_gradients = "every";
 };
 
 inline void describe(Schema& schema, ParallelismSettings& s) {
   schema.section("parallelism", "Degrees of the mesh; their product is the number of ranks.");
-  schema.key("data_parallel_replicate_degree", &s.data_parallel_replicate_degree, KeyClass::epoch, "replicas of the sharded model; -1: all that is left")
+  schema
+      .key("data_parallel_replicate_degree", &s.data_parallel_replicate_degree, KeyClass::epoch,
+           "replicas of the sharded model (HSDP; with a shard degree of 1: DDP); -1: all that is left")
       .at_least(-1)
-      .not_zero()
-      .built_only({"1", "-1"}, "replicas");
+      .not_zero();
   schema
       .key("data_parallel_shard_degree", &s.data_parallel_shard_degree, KeyClass::epoch,
            "ranks that share weights, gradients and optimizer state; -1: all that is left")
@@ -108,9 +115,16 @@ inline void describe(Schema& schema, ParallelismSettings& s) {
   degree("tensor_parallel_degree", &s.tensor_parallel_degree, "ranks that share a layer's products", "tensor parallelism");
   degree("pipeline_parallel_degree", &s.pipeline_parallel_degree, "stages of the pipeline", "pipeline parallelism");
   degree("expert_parallel_degree", &s.expert_parallel_degree, "ranks that share a layer's experts", "mixture of experts");
-  schema.key("fsdp_reshard_after_forward", &s.fsdp_reshard_after_forward, KeyClass::epoch, "default and always: gather again for the backward pass")
-      .one_of({"default", "always", "never"})
-      .built_only({"default", "always"}, "gathered weights are not kept for the backward pass");
+  schema
+      .key("fsdp_reshard_after_forward", &s.fsdp_reshard_after_forward, KeyClass::epoch,
+           "default: weights are gathered again for the backward pass, but for the last unit's; always: for that, too; never: gathered once a step and kept, "
+           "which takes a slot of weights for each unit")
+      .one_of({"default", "always", "never"});
+  schema
+      .key("reduce_gradients", &s.reduce_gradients, KeyClass::epoch,
+           "every: each micro-batch's gradients are reduced to shards, as torchtitan does; last: micro-batches are summed unsharded and reduced once a step, "
+           "which moves fewer bytes and takes the memory of all gradients")
+      .one_of({"every", "last"});
   schema.ignored("enable_compiled_autograd", false, "there is no autograd at run time");
 }
 

@@ -37,7 +37,13 @@ std::string at(Step step, Micro micro, Unit unit) {
 }  // namespace
 
 StampedRank::StampedRank(const StampedModel& model, std::uint32_t rank, Findings& findings, Step first)
-    : model_(model), rank_(rank), findings_(findings), version_(model.units, first.value() - 1), decided_(first.value() - 1) {}
+    : model_(model),
+      rank_(rank),
+      findings_(findings),
+      version_(model.units, first.value() - 1),
+      sums_(model.units, std::vector<float>(gradient_count * shards())),
+      shards_(model.units, std::vector<float>(gradient_count)),
+      decided_(first.value() - 1) {}
 
 void StampedRank::wrong(const std::string& text) {
   const std::string full = "rank " + std::to_string(rank_) + ": " + text;
@@ -59,12 +65,36 @@ void StampedRank::check_batch(std::span<const std::byte> batch, Step step, Micro
 }
 
 void StampedRank::check_weights(std::span<const std::byte> weights, Step step, Unit unit) {
-  for (std::uint32_t rank = 0; rank < model_.ranks; ++rank) {
-    const auto stamp = read<WeightsStamp>(weights, rank);
+  for (std::uint32_t part = 0; part < shards(); ++part) {
+    const std::uint32_t rank = rank_ / shards() * shards() + part;
+    const auto stamp = read<WeightsStamp>(weights, part);
     expect(stamp.mark == weights_mark, "freed or empty weights are read", step, {}, unit);
     expect(stamp.unit == unit.value() && stamp.rank == rank, "another unit's weights are read", step, {}, unit);
     expect(stamp.version + 1 == step.value(), "weights of another step are read", step, {}, unit);
   }
+}
+
+void StampedRank::check_gradients(std::span<const std::byte> gradients, Step step, Micro micro, Unit unit) {
+  const auto* input = reinterpret_cast<const float*>(gradients.data());
+  for (std::uint32_t part = 0; part < shards(); ++part) {
+    const float* own = input + part * gradient_count;
+    expect(own[0] == static_cast<float>(step.value()) && own[1] == static_cast<float>(micro.value()) && own[2] == static_cast<float>(unit.value()) &&
+               own[3] == static_cast<float>(rank_ + 1),
+           "freed gradients, or those of another backward, are reduced", step, micro, unit);
+  }
+}
+
+/// Every micro-batch of every rank once, in every unit's shard.
+void StampedRank::check_reduced(Step step) {
+  const auto ranks = static_cast<float>(model_.ranks), micros = static_cast<float>(model_.micro_batches);
+  for (std::uint32_t unit = 0; unit < model_.units; ++unit) {
+    const std::vector<float>& sum = shards_[unit];
+    expect(model_.replicas == 1 || replicated_.contains(unit), "the verdict comes before the sum over replicas", step, {}, Unit{unit});
+    expect(sum[0] == ranks * micros * static_cast<float>(step.value()) && sum[1] == ranks * micros * (micros - 1) / 2 &&
+               sum[2] == ranks * micros * static_cast<float>(unit) && sum[3] == micros * ranks * (ranks + 1) / 2,
+           "a gradient shard does not hold every micro-batch of every rank once", step, {}, Unit{unit});
+  }
+  replicated_.clear();
 }
 
 struct StampedLoader final : LoaderProgram {
@@ -91,7 +121,7 @@ struct StampedCompute final : ComputeProgram {
     const bool last = unit.value() + 1 == r.model_.units;
     r.expect(last || !r.saved_.contains({micro.value(), unit.value() + 1}), "backward before the unit above", step, micro, unit);
     r.expect(r.saved_.erase({micro.value(), unit.value()}) == 1, "backward without a forward", step, micro, unit);
-    for (std::uint32_t part = 0; part < r.model_.ranks; ++part) {
+    for (std::uint32_t part = 0; part < r.shards(); ++part) {
       const float values[gradient_count] = {static_cast<float>(step.value()), static_cast<float>(micro.value()), static_cast<float>(unit.value()),
                                             static_cast<float>(r.rank_ + 1)};
       std::memcpy(gradients.data() + part * sizeof(values), values, sizeof(values));
@@ -102,40 +132,60 @@ struct StampedCompute final : ComputeProgram {
 
 struct StampedShard final : ShardProgram {
   explicit StampedShard(StampedRank& rank) : r(rank) {}
-  [[nodiscard]] std::size_t weights_bytes(Unit) const override { return r.model_.ranks * sizeof(WeightsStamp); }
-  [[nodiscard]] std::size_t gradients_bytes(Unit) const override { return r.model_.ranks * gradient_count * sizeof(float); }
+  [[nodiscard]] std::size_t weights_bytes(Unit) const override { return r.shards() * sizeof(WeightsStamp); }
+  [[nodiscard]] std::size_t gradients_bytes(Unit) const override { return r.shards() * gradient_count * sizeof(float); }
 
   void scales(Stream& stream, Communicator& dp_shard) override {
-    float amax = static_cast<float>(r.rank_ + 1);
+    float amax = static_cast<float>(r.own_part() + 1);
     dp_shard.all_reduce(stream, TensorView::contiguous(&amax, DType::f32, {1}), Reduction::max);
-    r.expect(amax == static_cast<float>(r.model_.ranks), "the largest amax is wrong", {}, {}, {});
+    r.expect(amax == static_cast<float>(r.shards()), "the largest amax is wrong", {}, {}, {});
   }
 
   void gather(Stream& stream, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) override {
-    put(weights, WeightsStamp{weights_mark, r.version_.at(unit.value()), unit.value(), r.rank_}, r.rank_);
+    put(weights, WeightsStamp{weights_mark, r.version_.at(unit.value()), unit.value(), r.rank_}, r.own_part());
     const GatherPiece piece{weights.data(), sizeof(WeightsStamp)};
     dp_shard.all_gather(stream, {&piece, 1});
-    r.bytes_gathered_ += (r.model_.ranks - 1) * sizeof(WeightsStamp);
+    r.bytes_gathered_ += (r.shards() - 1) * sizeof(WeightsStamp);
+  }
+
+  void accumulate(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients) override {
+    const Step step{r.version_.at(unit.value()) + 1};
+    r.check_gradients(gradients, step, micro, unit);
+    r.expect(r.reduced_.insert({micro.value(), unit.value()}).second, "gradients are summed twice", step, micro, unit);
+    add_to_sums(micro, unit, gradients);
+  }
+  void add_to_sums(Micro micro, Unit unit, std::span<const std::byte> gradients) {
+    std::vector<float>& sums = r.sums_[unit.value()];
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] = (micro.value() == 0 ? 0 : sums[i]) + read<float>(gradients, i);
   }
 
   void reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) override {
     const Step step{r.version_.at(unit.value()) + 1};
+    r.check_gradients(gradients, step, micro, unit);
     const auto* input = reinterpret_cast<const float*>(gradients.data());
-    for (std::uint32_t part = 0; part < r.model_.ranks; ++part) {
-      const float* own = input + part * gradient_count;
-      r.expect(own[0] == static_cast<float>(step.value()) && own[1] == static_cast<float>(micro.value()) && own[2] == static_cast<float>(unit.value()) &&
-                   own[3] == static_cast<float>(r.rank_ + 1),
-               "freed gradients, or those of another backward, are reduced", step, micro, unit);
+    if (r.model_.reduce_last) {
+      add_to_sums(micro, unit, gradients);
+      input = r.sums_[unit.value()].data();
     }
     float sums[gradient_count] = {};
     const ReducePiece piece{input, sums, gradient_count};
     dp_shard.reduce_scatter(stream, {&piece, 1});
-    const auto n = static_cast<float>(r.model_.ranks);
-    r.expect(sums[0] == n * static_cast<float>(step.value()) && sums[1] == n * static_cast<float>(micro.value()) &&
-                 sums[2] == n * static_cast<float>(unit.value()) && sums[3] == n * (n + 1) / 2,
-             "the ranks' gradients do not belong together", step, micro, unit);
+    const auto n = static_cast<float>(r.shards() * (r.model_.reduce_last ? r.model_.micro_batches : 1));
+    r.expect(sums[0] == n * static_cast<float>(step.value()) && sums[2] == n * static_cast<float>(unit.value()), "the ranks' gradients do not belong together",
+             step, micro, unit);
     r.expect(r.reduced_.insert({micro.value(), unit.value()}).second, "gradients are reduced twice", step, micro, unit);
-    r.bytes_reduced_ += (r.model_.ranks - 1) * gradient_count * sizeof(float);
+    const bool first = micro.value() == 0 || r.model_.reduce_last;
+    for (std::size_t i = 0; i < gradient_count; ++i) r.shards_[unit.value()][i] = (first ? 0 : r.shards_[unit.value()][i]) + sums[i];
+    r.bytes_reduced_ += (r.shards() - 1) * gradient_count * sizeof(float);
+  }
+
+  void all_reduce(Stream& stream, Unit unit, Communicator& dp_replicate) override {
+    const Step step{r.version_.at(unit.value()) + 1};
+    r.expect(dp_replicate.size() == r.model_.replicas, "the sum over replicas has other members", step, {}, unit);
+    for (std::uint32_t micro = 0; micro < r.model_.micro_batches; ++micro)
+      r.expect(r.reduced_.contains({micro, unit.value()}), "replicas sum gradients that are not whole", step, Micro{micro}, unit);
+    r.expect(r.replicated_.insert(unit.value()).second, "gradients are summed over the replicas twice", step, {}, unit);
+    dp_replicate.all_reduce(stream, TensorView::contiguous(r.shards_[unit.value()].data(), DType::f32, {gradient_count}), Reduction::sum);
   }
 
   void verdict(Stream& stream, EpochId epoch, Step step, Communicator& world) override {
@@ -151,6 +201,7 @@ struct StampedShard final : ShardProgram {
     r.numbers_.bytes_gathered = std::exchange(r.bytes_gathered_, 0);
     r.numbers_.bytes_reduced = std::exchange(r.bytes_reduced_, 0);
     r.expect(r.saved_.empty(), "the verdict comes before the last backward", step, {}, {});
+    r.check_reduced(step);
     r.reduced_.clear();
     r.decided_ = step.value();
   }

@@ -15,6 +15,8 @@ namespace troupe {
 /// unit, and checks what it reads. A mismatch is a finding of `live_data` and a failed operation. One thread for all ranks.
 struct StampedModel {
   std::uint32_t ranks = 1, units = 3, micro_batches = 1;
+  std::uint32_t replicas = 1;             ///< ranks / replicas share one copy of the state
+  bool reduce_last = false;               ///< what is reduced is the sum of all micro-batches
   std::uint64_t seed = 0;                 ///< of the loss
   std::function<bool()> after_a_failure;  ///< true: what goes wrong from now on fails its operation and is no finding; empty: never
   std::function<bool(Step)> overflows;    ///< steps whose loss is not finite: the verdict skips them; empty: none
@@ -43,6 +45,10 @@ class StampedRank {
   void expect(bool holds, const char* what, Step step, Micro micro, Unit unit);
   void check_batch(std::span<const std::byte> batch, Step step, Micro micro);
   void check_weights(std::span<const std::byte> weights, Step step, Unit unit);
+  void check_gradients(std::span<const std::byte> gradients, Step step, Micro micro, Unit unit);
+  void check_reduced(Step step);
+  [[nodiscard]] std::uint32_t shards() const noexcept { return model_.ranks / model_.replicas; }
+  [[nodiscard]] std::uint32_t own_part() const noexcept { return rank_ % shards(); }
 
   StampedModel model_;
   std::uint32_t rank_;
@@ -50,6 +56,8 @@ class StampedRank {
   std::vector<std::uint64_t> version_;                         ///< by unit: the last step whose optimizer ran
   std::set<std::pair<std::uint32_t, std::uint32_t>> saved_;    ///< (micro, unit) whose forward ran and whose backward did not
   std::set<std::pair<std::uint32_t, std::uint32_t>> reduced_;  ///< (micro, unit) of the running step
+  std::set<std::uint32_t> replicated_;                         ///< units of the running step, summed over the replicas
+  std::vector<std::vector<float>> sums_, shards_;              ///< by unit: of all parts, unsharded; of the own part, reduced
   std::uint64_t decided_ = 0;                                  ///< last step with a verdict
   std::uint64_t bytes_gathered_ = 0, bytes_reduced_ = 0;
   StepNumbers numbers_;

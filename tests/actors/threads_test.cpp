@@ -69,6 +69,10 @@ struct CheckingShard final : ShardProgram {
   void reduce(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator&) override {
     expect(gradients, stamp(OperationKind::backward, Step{optimized + 1}, micro, unit), "the gradients of a reduce");
   }
+  void accumulate(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients) override {
+    expect(gradients, stamp(OperationKind::backward, Step{optimized + 1}, micro, unit), "the gradients of a sum");
+  }
+  void all_reduce(Stream&, Unit, Communicator&) override {}
   void verdict(Stream&, EpochId, Step, Communicator&) override {}
   void optimize(Stream&, Step step, Unit unit, double) override {
     if (unit == Unit{unit_count - 1}) optimized = step.value();

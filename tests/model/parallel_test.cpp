@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <ostream>
 
 #include "tests/model/ranks.hpp"
 
@@ -47,10 +49,94 @@ TEST(Parallel, TwoAndFourRanksRepeatTheLossesAndNormsOfOne) {
   expect_same(train(awkward(), options(4), markov_rows(37), 20, 1e-3), one);
 }
 
+/// A way to cut the same 24 rows a step.
+struct Cut {
+  std::uint32_t replicas, shards, rows, micro_batches;
+  bool reduce_last = false;
+};
+void PrintTo(const Cut& cut, std::ostream* out) {
+  *out << cut.replicas << " x " << cut.shards << " ranks, " << cut.micro_batches << " micro-batches of " << cut.rows
+       << (cut.reduce_last ? ", reduced last" : "");
+}
+TrainingOptions options(const Cut& cut) {
+  TrainingOptions o;
+  o.batch = {cut.rows, 12};
+  o.micro_batches = cut.micro_batches;
+  o.world = cut.shards;
+  o.replicas = cut.replicas;
+  o.reduce_last = cut.reduce_last;
+  return o;
+}
+
+class Cuts : public testing::TestWithParam<Cut> {
+ protected:
+  static const std::vector<StepNumbers>& one_rank() {
+    static const std::vector<StepNumbers> numbers = train(awkward(), options(Cut{1, 1, 24, 1}), markov_rows(37), 20, 1e-3);
+    return numbers;
+  }
+};
+TEST_P(Cuts, GiveTheLossesAndNormsOfOneRank) { expect_same(train(awkward(), options(GetParam()), markov_rows(37), 20, 1e-3), one_rank()); }
+INSTANTIATE_TEST_SUITE_P(Sharded, Cuts, testing::Values(Cut{1, 2, 12, 1}, Cut{1, 3, 4, 2}, Cut{1, 4, 2, 3}, Cut{1, 8, 1, 3}));
+INSTANTIATE_TEST_SUITE_P(Replicated, Cuts, testing::Values(Cut{2, 1, 4, 3}, Cut{3, 1, 8, 1}, Cut{4, 1, 6, 1}, Cut{8, 1, 1, 3}));
+INSTANTIATE_TEST_SUITE_P(ShardedAndReplicated, Cuts, testing::Values(Cut{2, 2, 2, 3}, Cut{2, 4, 3, 1}, Cut{4, 2, 1, 3}, Cut{3, 2, 2, 2}));
+INSTANTIATE_TEST_SUITE_P(ReducedLast, Cuts, testing::Values(Cut{1, 1, 4, 6, true}, Cut{1, 3, 2, 4, true}, Cut{4, 1, 2, 3, true}, Cut{2, 2, 2, 3, true}));
+
+// Rows 7 to 11 or 23 of the step are padding: they are no tokens, and the mean is over those that are there.
+TEST(Parallel, RowsThatDoNotDivideAreAllTrainedOnOnceWhateverTheRanks) {
+  const auto rows = [](const Cut& cut) {
+    TrainingOptions o = options(cut);
+    o.nominal_tokens = 7 * 12;
+    return train(awkward(), o, markov_rows(37), 20, 1e-3, 7);
+  };
+  const auto one = rows({1, 1, 7, 1});
+  for (const Cut& cut : {Cut{1, 1, 2, 4}, Cut{1, 2, 4, 1}, Cut{1, 3, 3, 1}, Cut{2, 2, 1, 2}, Cut{1, 8, 1, 1}, Cut{2, 4, 3, 1, true}}) {
+    SCOPED_TRACE(testing::PrintToString(cut));
+    const auto found = rows(cut);
+    EXPECT_EQ(found.front().verdict.tokens, 7 * 12);
+    expect_same(found, one);
+  }
+}
+
+// B055: what an earlier micro-batch left in one replica counts in all of them.
+TEST(Parallel, ReplicasHoldTheSameBitsAfterEveryStep) {
+  for (const bool reduce_last : {false, true}) {
+    std::array<std::vector<std::byte>, 4> states;
+    on_ranks(awkward(), options(Cut{2, 2, 1, 3, reduce_last}), [&](RankContext& rank) {
+      PlainStep plain(rank.model, rank.device, {rank.communicator, rank.world, rank.dp_replicate}, deal(rank.model.options(), markov_rows(37)));
+      for (Step step{1}; step.value() <= 3; ++step) EXPECT_EQ(plain.run(EpochId{1}, step, 1e-3).verdict.outcome, VerdictOutcome::commit);
+      states.at(rank.rank) = state_bytes(rank.model);
+    });
+    EXPECT_EQ(states[0], states[2]);
+    EXPECT_EQ(states[1], states[3]);
+    EXPECT_NE(states[0], states[1]);
+  }
+}
+
+TEST(Parallel, OffloadedStateLiesInHostMemoryAndChangesNothing) {
+  const auto on_device = train(awkward(), options(1), markov_rows(37), 3, 1e-3);
+  TrainingOptions o = options(1);
+  o.offload = true;
+  const auto offloaded = train(awkward(), o, markov_rows(37), 3, 1e-3);
+  for (std::size_t i = 0; i < on_device.size(); ++i) EXPECT_EQ(offloaded[i].verdict.grad_norm, on_device[i].verdict.grad_norm);
+  on_ranks(awkward(), o, [](RankContext& rank) {
+    std::size_t state = 0;
+    for (const MemoryItem& item : rank.model.estimate().memory)
+      if (item.kind == "fp32 masters" || item.kind == "optimizer moments" || item.kind == "gradient shards") state += item.bytes;
+    EXPECT_GE(rank.device.allocated_bytes(Placement::host), state);
+    EXPECT_EQ(rank.device.allocated_bytes(Placement::device), rank.model.device_bytes());
+  });
+}
+
 TEST(Parallel, TiedEmbeddingsSumTheGradientsOfBothUnitsOnAnyNumberOfRanks) {
   const auto one = train(llama3("tiny_tied"), options(1), markov_rows(64), 10, 1e-3);
   expect_same(train(llama3("tiny_tied"), options(2), markov_rows(64), 10, 1e-3), one);
   expect_same(train(llama3("tiny_tied"), options(1, 2), markov_rows(64), 10, 1e-3), one);
+  TrainingOptions replicated = options(4);
+  replicated.world = replicated.replicas = 2;
+  expect_same(train(llama3("tiny_tied"), replicated, markov_rows(64), 10, 1e-3), one);
+  TrainingOptions last = options(1, 4);
+  last.reduce_last = true;
+  expect_same(train(llama3("tiny_tied"), last, markov_rows(64), 10, 1e-3), one);
 }
 
 TEST(Parallel, RecomputedBlocksGiveTheSameBitsInLessMemory) {

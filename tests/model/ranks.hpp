@@ -18,7 +18,9 @@ namespace troupe::test {
 struct RankContext {
   std::uint32_t rank;
   Device& device;
-  Communicator& communicator;
+  Communicator& communicator;  ///< dp_shard
+  Communicator& world;
+  Communicator* dp_replicate;  ///< null: one replica
   TrainingModel& model;
   HaltWord& halt;
 };
@@ -29,17 +31,18 @@ using FillRow = std::function<void(Step, std::uint64_t row, std::span<std::int32
 /// Made-up text that can be learnt: each token follows from the one before with some noise. Every label is valid.
 [[nodiscard]] FillRow markov_rows(std::int32_t vocabulary, std::uint64_t seed = 7);
 
-/// Deals the rows of the global batch: row = (micro · world + rank) · rows + i.
-[[nodiscard]] PlainStep::Load deal(const TrainingOptions& options, FillRow fill);
+/// Deals the rows of the global batch: row = (micro · ranks + rank) · rows + i, over all ranks that load data. Rows from `rows` on
+/// are padding: token 0 and no valid label.
+[[nodiscard]] PlainStep::Load deal(const TrainingOptions& options, FillRow fill, std::uint64_t rows = ~std::uint64_t{0});
 
 [[nodiscard]] ModelDescription llama3(std::string_view flavour);
 
-/// Makes `options.world` ranks (rank is set here), initialises them with seed 1 and runs `body` on each; rethrows the first failure.
+/// Makes `options.data_ranks()` ranks (rank and replica are set here), initialises them with seed 1 and runs `body` on each; rethrows the first failure.
 void on_ranks(const ModelDescription& model, TrainingOptions options, const std::function<void(RankContext&)>& body);
 
-/// `steps` plain steps of the whole world; the numbers of rank 0.
+/// `steps` plain steps of the whole world; the numbers of rank 0. `rows`: as `deal`.
 [[nodiscard]] std::vector<StepNumbers> train(const ModelDescription& model, const TrainingOptions& options, const FillRow& fill, std::uint64_t steps,
-                                             double learning_rate);
+                                             double learning_rate, std::uint64_t rows = ~std::uint64_t{0});
 
 /// Bytes of all state tensors of a rank, in order: to be compared bit for bit.
 [[nodiscard]] std::vector<std::byte> state_bytes(TrainingModel& model);

@@ -44,6 +44,8 @@ class FakeShard final : public ShardProgram {
   void scales(Stream&, Communicator&) override { log_.note("scales"); }
   void gather(Stream&, Unit unit, std::span<std::byte>, Communicator&) override { log_.note("gather" + at(unit)); }
   void reduce(Stream&, Micro, Unit unit, std::span<std::byte>, Communicator&) override { log_.note("reduce" + at(unit)); }
+  void accumulate(Stream&, Micro, Unit unit, std::span<std::byte>) override { log_.note("accumulate" + at(unit)); }
+  void all_reduce(Stream&, Unit unit, Communicator&) override { log_.note("all_reduce" + at(unit)); }
   void verdict(Stream&, EpochId, Step, Communicator&) override { log_.note("verdict"); }
   void optimize(Stream&, Step, Unit unit, double) override { log_.note("optimize" + at(unit)); }
   [[nodiscard]] StepNumbers numbers() const override {

@@ -9,7 +9,7 @@ namespace troupe {
 class VirtualCluster::Body final : public RankBody {
  public:
   Body(VirtualCluster& cluster, const EpochStart& start) : cluster_(cluster) {
-    SimulatedGround ground{cluster.world_, cluster.runtime_, cluster.knobs_, cluster.plans_, *cluster.dp_shard_, *cluster.whole_, nullptr, {}};
+    SimulatedGround ground{cluster.world_, cluster.runtime_, cluster.knobs_, cluster.plans_, *cluster.mesh_, nullptr, {}};
     if (cluster.alter_lane)
       ground.alter_lane = [&cluster, rank = start.rank.value()](LaneKind kind, LaneModel& model) { cluster.alter_lane(rank, kind, model); };
     simulated_ = simulate_rank(ground, start.rank.value());
@@ -20,14 +20,13 @@ class VirtualCluster::Body final : public RankBody {
   }
   [[nodiscard]] RankParts parts() override { return simulated_.parts; }
   [[nodiscard]] PlanHashes plan_hashes() const override {
-    return {{CommunicatorKind::dp_shard, cluster_.plans_->train.hash(CommunicatorKind::dp_shard)},
-            {CommunicatorKind::world, cluster_.plans_->train.hash(CommunicatorKind::world)}};
+    PlanHashes hashes;
+    for (const CommunicatorKind kind : {CommunicatorKind::dp_shard, CommunicatorKind::dp_replicate, CommunicatorKind::world})
+      hashes[kind] = cluster_.plans_->train.hash(kind);
+    return hashes;
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override { return 1; }
-  void abort(const std::string& cause) noexcept override {
-    cluster_.dp_shard_->abort(cause);
-    cluster_.whole_->abort(cause);
-  }
+  void abort(const std::string& cause) noexcept override { cluster_.mesh_->abort(cause); }
 
  private:
   VirtualCluster& cluster_;
@@ -85,10 +84,7 @@ VirtualCluster::VirtualCluster(const FlowKnobs& knobs)
       runtime_{world_.clock(), *log_, world_.post_office()},
       plans_(compile(knobs)),
       events_(std::make_unique<Events>(*this)) {
-  dp_shard_ = std::make_unique<SimulatedGroup>(world_, "dp_shard", knobs.ranks);
-  whole_ = std::make_unique<SimulatedGroup>(world_, "world", knobs.ranks);
-  world_.on_report([this] { return dp_shard_->waiting(); });
-  world_.on_report([this] { return whole_->waiting(); });
+  mesh_ = std::make_unique<SimulatedMesh>(world_, knobs);
 }
 
 VirtualCluster::~VirtualCluster() {

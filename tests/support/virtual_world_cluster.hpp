@@ -45,7 +45,7 @@ class VirtualCluster {
 
   [[nodiscard]] VirtualWorld& world() noexcept { return world_; }
   [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
-  [[nodiscard]] SimulatedGroup& group() noexcept { return *dp_shard_; }
+  [[nodiscard]] SimulatedGroup& group() noexcept { return mesh_->group(CommunicatorKind::dp_shard, 0); }
   [[nodiscard]] std::int64_t open_operations() const { return world_.invariants().open_operations(); }
   /// A letter as somebody outside the simulated actors would write it.
   template <class T, class Fill>
@@ -67,7 +67,7 @@ class VirtualCluster {
   std::unique_ptr<Log> log_;
   Runtime runtime_;
   std::shared_ptr<const PlanSet> plans_;
-  std::unique_ptr<SimulatedGroup> dp_shard_, whole_;
+  std::unique_ptr<SimulatedMesh> mesh_;
   std::unique_ptr<Events> events_;
   std::vector<std::unique_ptr<Factory>> factories_;
   std::vector<std::unique_ptr<SimulatedLane>> builders_;

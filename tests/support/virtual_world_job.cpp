@@ -50,11 +50,13 @@ namespace {
 
 PlanShape shape_of(const FlowKnobs& k) {
   PlanShape shape;
-  UnitShape layer{.gather_bytes = k.ranks * 32, .reduce_bytes = k.ranks * 16};
+  const std::uint32_t shards = k.ranks / k.replicas;
+  UnitShape layer{.gather_bytes = std::uint64_t{shards} * 32, .reduce_bytes = std::uint64_t{shards} * 16, .all_reduce_bytes = 16};
   layer.forward = k.forward;
   layer.backward = k.backward;
   layer.gather = k.gather;
   layer.reduce = k.reduce;
+  layer.accumulate = layer.all_reduce = k.reduce / 2;
   layer.optimize = k.optimize;
   shape.units.assign(k.layers, layer);
   if (!k.plain_layers) {
@@ -70,6 +72,9 @@ PlanShape shape_of(const FlowKnobs& k) {
   shape.fp8_scales = k.fp8_scales;
   shape.scales_bytes = 4;
   shape.prefetch_before_reduce = k.prefetch_before_reduce;
+  shape.replicas = k.replicas;
+  shape.weights_resident = k.weights_resident;
+  shape.reduce_last = k.reduce_last;
   return shape;
 }
 
@@ -107,6 +112,10 @@ FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks) {
   k.letter_delay = micros(0, 500);
   k.handler_delay = within(0, 1) == 0 ? Nanos{0} : micros(0, 1000);
   k.overflow_step = within(0, 4) == 0 ? within(1, k.steps) : 0;
+  while (k.replicas < ranks && within(0, 2) == 0) k.replicas *= 2;
+  k.reduce_last = within(0, 2) == 0;
+  k.weights_resident = within(0, 3) == 0;
+  if (k.weights_resident) k.slots.weights = std::max(k.slots.weights, k.layers);
   return k;
 }
 
@@ -115,8 +124,9 @@ std::string describe(const FlowKnobs& k) {
   text << "seed " << k.seed << ", ranks " << k.ranks << ", layers " << k.layers << (k.plain_layers ? " alike" : "") << ", micro-batches " << k.micro_batches
        << ", steps " << k.steps << " (" << k.begun_ahead << " ahead), snapshot every " << k.snapshot_every << ", slots " << k.slots.batches << "/"
        << k.slots.weights << "/" << k.slots.gradients << "/" << k.slots.snapshots << (k.device_order ? ", one order per device" : "")
-       << (k.work_at_start ? ", work at start" : "") << (k.fp8_scales ? ", fp8" : "") << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter "
-       << k.jitter;
+       << (k.replicas > 1 ? ", replicas " + std::to_string(k.replicas) : "") << (k.reduce_last ? ", reduce the last" : "")
+       << (k.weights_resident ? ", weights stay" : "") << (k.work_at_start ? ", work at start" : "") << (k.fp8_scales ? ", fp8" : "")
+       << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter " << k.jitter;
   return text.str();
 }
 
@@ -127,6 +137,8 @@ StepKind kind_of(const FlowKnobs& knobs, Step step) {
 std::shared_ptr<const PlanSet> compile(const FlowKnobs& knobs) {
   auto compiled = compile_plans(shape_of(knobs), knobs.slots);
   if (!compiled) throw std::runtime_error(compiled.error().message);
+  const std::vector<Plan> steps{compiled->train, compiled->train_and_snapshot, compiled->train};
+  if (auto checked = check_plans(std::vector(knobs.ranks, steps), knobs.slots, knobs.replicas); !checked) throw std::runtime_error(checked.error().message);
   return std::make_shared<const PlanSet>(std::move(*compiled));
 }
 
@@ -155,7 +167,14 @@ std::shared_ptr<SimulatedLane> simulate_lane(const SimulatedGround& on, Rank ran
 SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
   const FlowKnobs& k = on.knobs;
   SimulatedRank rank;
-  StampedModel model{.ranks = k.ranks, .units = k.layers, .micro_batches = k.micro_batches, .seed = k.seed, .after_a_failure = {}, .overflows = {}};
+  StampedModel model{.ranks = k.ranks,
+                     .units = k.layers,
+                     .micro_batches = k.micro_batches,
+                     .replicas = k.replicas,
+                     .reduce_last = k.reduce_last,
+                     .seed = k.seed,
+                     .after_a_failure = {},
+                     .overflows = {}};
   model.after_a_failure = [&world = on.world] { return !world.invariants().first_failure().empty(); };
   model.overflows = [bad = k.overflow_step](Step step) { return step.value() == bad; };
   rank.programs = std::make_unique<StampedRank>(model, r, on.world.findings());
@@ -180,10 +199,39 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
   parts.compute = rank.programs->compute();
   parts.shard = rank.programs->shard();
   parts.snapshot = rank.programs->snapshot();
-  parts.dp_shard = on.dp_shard.member(r);
-  parts.world = on.whole.member(r);
+  parts.dp_shard = on.mesh.member(CommunicatorKind::dp_shard, r);
+  if (k.replicas > 1) parts.dp_replicate = on.mesh.member(CommunicatorKind::dp_replicate, r);
+  parts.world = on.mesh.member(CommunicatorKind::world, r);
   parts.checkpoint_folder = [](Step step) { return std::filesystem::path("step-" + std::to_string(step.value())); };
   return rank;
+}
+
+SimulatedMesh::SimulatedMesh(VirtualWorld& world, const FlowKnobs& knobs) : shards_(knobs.ranks / knobs.replicas) {
+  const auto make = [&](const std::string& name, std::uint32_t size) {
+    auto group = std::make_unique<SimulatedGroup>(world, name, size);
+    world.on_report([of = group.get()] { return of->waiting(); });
+    return group;
+  };
+  const auto numbered = [](const char* name, std::uint32_t i, std::uint32_t of) { return of == 1 ? name : name + ("-" + std::to_string(i)); };
+  for (std::uint32_t i = 0; i < knobs.replicas; ++i) dp_shard_.push_back(make(numbered("dp_shard", i, knobs.replicas), shards_));
+  for (std::uint32_t i = 0; knobs.replicas > 1 && i < shards_; ++i) dp_replicate_.push_back(make(numbered("dp_replicate", i, shards_), knobs.replicas));
+  whole_ = make("world", knobs.ranks);
+}
+
+SimulatedGroup& SimulatedMesh::group(CommunicatorKind kind, std::uint32_t rank) {
+  if (kind == CommunicatorKind::dp_shard) return *dp_shard_[rank / shards_];
+  return kind == CommunicatorKind::dp_replicate ? *dp_replicate_[rank % shards_] : *whole_;
+}
+
+std::unique_ptr<Communicator> SimulatedMesh::member(CommunicatorKind kind, std::uint32_t rank) {
+  if (kind == CommunicatorKind::dp_shard) return group(kind, rank).member(rank % shards_);
+  return group(kind, rank).member(kind == CommunicatorKind::dp_replicate ? rank / shards_ : rank);
+}
+
+void SimulatedMesh::abort(const std::string& cause) noexcept {
+  for (const auto& group : dp_shard_) group->abort(cause);
+  for (const auto& group : dp_replicate_) group->abort(cause);
+  whole_->abort(cause);
 }
 
 bool FlowResult::has(Invariant invariant) const {
@@ -217,7 +265,7 @@ void VirtualJob::replace(const ActorAddress& address, std::function<caf::actor(c
 void VirtualJob::wire(std::uint32_t r) {
   RankState& state = ranks_[r];
   observers_.push_back(std::make_unique<SpanRecorder>(spans_, Rank{r}));
-  SimulatedGround ground{world_, runtime_, knobs_, plans_, *dp_shard_, *whole_, observers_.back().get(), {}};
+  SimulatedGround ground{world_, runtime_, knobs_, plans_, *mesh_, observers_.back().get(), {}};
   if (alter_lane) ground.alter_lane = [this, r](LaneKind kind, LaneModel& model) { alter_lane(*this, r, kind, model); };
   state.simulated = simulate_rank(ground, r);
   RankParts& parts = state.simulated.parts;
@@ -255,8 +303,7 @@ void VirtualJob::end_epoch(std::uint32_t r, const std::string& cause) {
   RankState& state = ranks_[r];
   state.ending = true;
   state.actors->halt(cause);
-  dp_shard_->abort(cause);
-  whole_->abort(cause);
+  mesh_->abort(cause);
   state.actors->end_epoch_all(cause);
 }
 
@@ -267,10 +314,7 @@ bool VirtualJob::finished() const {
 FlowResult VirtualJob::run() {
   FlowResult result;
   plans_ = compile(knobs_);
-  dp_shard_ = std::make_unique<SimulatedGroup>(world_, "dp_shard", knobs_.ranks);
-  whole_ = std::make_unique<SimulatedGroup>(world_, "world", knobs_.ranks);
-  world_.on_report([this] { return dp_shard_->waiting(); });
-  world_.on_report([this] { return whole_->waiting(); });
+  mesh_ = std::make_unique<SimulatedMesh>(world_, knobs_);
   ranks_.resize(knobs_.ranks);
   for (std::uint32_t r = 0; r < knobs_.ranks; ++r) wire(r);
   for (const Replacement& replacement : replacements_) {

@@ -26,17 +26,19 @@ namespace troupe {
 struct FlowKnobs {
   std::uint64_t seed = 0;
   std::uint32_t ranks = 1, layers = 4, micro_batches = 1;
+  std::uint32_t replicas = 1;                   ///< divides ranks; as many as ranks: nothing is sharded
   std::uint64_t steps = 2, snapshot_every = 0;  ///< snapshot_every 0: never
   std::uint32_t begun_ahead = 1;                ///< steps begun before the first of them is reported
   SlotCounts slots;
   Nanos forward{0}, backward{0}, gather{0}, reduce{0}, load{0}, verdict{0}, optimize{0}, snapshot{0}, save{0};
   double jitter = 0;
   bool fp8_scales = false, prefetch_before_reduce = true, work_at_start = false, device_order = false;
+  bool weights_resident = false, reduce_last = false;
   bool plain_layers = false;  ///< every unit alike, as probe p13: re-gathered for its backward; else the first and last are special
   Nanos letter_delay{0}, handler_delay{0};
   std::uint64_t overflow_step = 0;  ///< this step's loss is not finite; 0: none
 };
-/// Knobs of a seed: slots 1-4, micro-batches 1-3, layers 2-8, 2-3 steps, durations, jitter, snapshots.
+/// Knobs of a seed: slots 1-4, micro-batches 1-3, layers 2-8, 2-3 steps, durations, jitter, snapshots, the ways of data parallelism.
 [[nodiscard]] FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks);
 [[nodiscard]] std::string describe(const FlowKnobs& knobs);
 
@@ -68,13 +70,26 @@ struct SimulatedRank {
   std::vector<std::shared_ptr<SimulatedLane>> lanes;
   RankParts parts;
 };
+/// The groups that simulated ranks meet in: those of one replica, those that hold the same shard, all.
+class SimulatedMesh {
+ public:
+  SimulatedMesh(VirtualWorld& world, const FlowKnobs& knobs);
+  [[nodiscard]] std::unique_ptr<Communicator> member(CommunicatorKind kind, std::uint32_t rank);
+  [[nodiscard]] SimulatedGroup& group(CommunicatorKind kind, std::uint32_t rank);
+  void abort(const std::string& cause) noexcept;
+
+ private:
+  const std::uint32_t shards_;  ///< ranks of a replica
+  std::vector<std::unique_ptr<SimulatedGroup>> dp_shard_, dp_replicate_;
+  std::unique_ptr<SimulatedGroup> whole_;
+};
 /// What a SimulatedRank stands on; all of it outlives the rank.
 struct SimulatedGround {
   VirtualWorld& world;
   Runtime& runtime;
   const FlowKnobs& knobs;
   std::shared_ptr<const PlanSet> plans;
-  SimulatedGroup &dp_shard, &whole;
+  SimulatedMesh& mesh;
   LaneObserver* observer = nullptr;
   std::function<void(LaneKind, LaneModel&)> alter_lane;
 };
@@ -106,7 +121,8 @@ class VirtualJob {
   [[nodiscard]] const FlowKnobs& knobs() const noexcept { return knobs_; }
   [[nodiscard]] const PlanSet& plans() const noexcept { return *plans_; }
   [[nodiscard]] StampedRank& programs(std::uint32_t rank) { return *ranks_[rank].simulated.programs; }
-  [[nodiscard]] SimulatedGroup& group() noexcept { return *dp_shard_; }
+  /// dp_shard of rank 0.
+  [[nodiscard]] SimulatedGroup& group() noexcept { return mesh_->group(CommunicatorKind::dp_shard, 0); }
   /// As the Coordinator: the first fault ends the epoch for all ranks, told by letters that take time.
   void fault(std::uint32_t rank, const std::string& cause);
   [[nodiscard]] std::int64_t open_operations() const { return world_.invariants().open_operations(); }
@@ -141,7 +157,7 @@ class VirtualJob {
   std::unique_ptr<Log> log_;
   Runtime runtime_;
   std::shared_ptr<const PlanSet> plans_;
-  std::unique_ptr<SimulatedGroup> dp_shard_, whole_;
+  std::unique_ptr<SimulatedMesh> mesh_;
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<LaneObserver>> observers_;
   std::vector<FlowSpan> spans_;

@@ -56,9 +56,7 @@ void JobCheckpoints::seal(const CheckpointParts& parts, std::uint32_t world_size
   position.world = world_size;
   position.config_hash = config_.hash();
   position.config = config_.to_toml();
-  const auto micro_batches = config_.micro_batches(world_size);
-  const std::uint64_t rows_per_step =
-      static_cast<std::uint64_t>(config_.training.local_batch_size) * world_size * static_cast<std::uint64_t>(micro_batches ? *micro_batches : 1);
+  const auto rows_per_step = static_cast<std::uint64_t>(config_.global_rows(world_size));
   position.data_row = data_row_after(parts.step, found_ ? &found_->start : nullptr, rows_per_step);
   position.tokens = parts.total_tokens;
   position.model_only = model_only(parts.step);

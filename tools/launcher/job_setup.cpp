@@ -20,8 +20,6 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
   if (auto built = config.can_run(); !built) return built.error();
   auto mesh = config.mesh(world_size);
   if (!mesh) return mesh.error();
-  auto micro_batches = config.micro_batches(mesh->data_parallel());
-  if (!micro_batches) return micro_batches.error();
   if (config.data.loader_hosts > world_size)
     return Error{fmt::format("data.loader_hosts = {} for {} ranks: a loader process needs a rank to load for; 0 to {} are possible", config.data.loader_hosts,
                              world_size, world_size)};

@@ -32,8 +32,9 @@ class RankCommunicators {
     const Clock* clock = nullptr;
   };
   explicit RankCommunicators(Ground ground) : ground_(std::move(ground)) {}
-  /// The communicator `name` ("world") of all members of the epoch. Blocks until they have come; throws std::runtime_error with what
-  /// does not fit and what the communicator says. `timeout`: how long a member may be silent.
+  /// The communicator `name` ("world") of all members of the epoch, or of a part of them: `start` with those as its members. Each group
+  /// has a name of its own. Blocks until they have come; throws std::runtime_error with what does not fit and what the communicator says.
+  /// `timeout`: how long a member may be silent.
   [[nodiscard]] std::shared_ptr<Communicator> make(const EpochStart& start, const std::string& name, Nanos timeout, const std::stop_token& stop) const;
 
  private:

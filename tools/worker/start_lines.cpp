@@ -25,6 +25,17 @@ void tell_precision(Log& log, const JobConfig& config, const TrainingJob& job, c
     log.info(fmt::format("float8: {} stays in {}: {}", skipped.name, config.training.mixed_precision_param, skipped.why));
 }
 
+void tell_mesh(Log& log, const JobConfig& config, const TrainingJob& job, std::uint32_t world_size) {
+  const TrainingOptions& o = job.options;
+  const std::int64_t rows = config.global_rows(world_size), held = std::int64_t{o.batch.rows} * o.micro_batches * world_size;
+  log.info(fmt::format("mesh: dp_replicate {} × dp_shard {} = {} ranks; {} micro-batch{} of {} × {} tokens a rank and step{}", o.replicas, o.world, world_size,
+                       o.micro_batches, o.micro_batches == 1 ? "" : "es", o.batch.rows, o.batch.seq_len,
+                       rows < held ? fmt::format(", {} rows of the {} padding", held - rows, held) : ""));
+  log.info(fmt::format("mesh: weights {}; gradients {}{}", job.shape.weights_resident ? "gathered once a step and kept" : "gathered for forward and backward",
+                       job.shape.reduce_last ? "summed over micro-batches, reduced with the last" : "reduced after each micro-batch",
+                       o.replicas > 1 ? ", summed over replicas once a step" : ""));
+}
+
 void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) {
   for (const MemoryItem& item : model.estimate().memory)
     if (!item.per_slot) log.info(fmt::format("memory: {:<28} {:10.3f} MiB", item.kind, mebibytes(item.bytes)));
@@ -32,7 +43,7 @@ void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) 
   for (std::string line; std::getline(lines, line);)
     if (!line.empty()) log.info("memory: " + line);
   log.info(fmt::format("memory: {:.3f} MiB of the device and {:.3f} MiB of the host planned a rank; a step allocates no more but its kernels' scratch, once",
-                       mebibytes(model.device_bytes() + edges.device_bytes), mebibytes(edges.host_bytes)));
+                       mebibytes(model.device_bytes() + edges.device_bytes), mebibytes(model.allocated_bytes() - model.device_bytes() + edges.host_bytes)));
 }
 
 }  // namespace
@@ -44,8 +55,7 @@ void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const
   log.info(fmt::format("device: {}, peak {}", device.name,
                        device.peak_flops > 0 ? fmt::format("{:.1f} TFLOP/s", device.peak_flops / 1e12) : std::string{"unknown (mfu: N/A)"}));
   tell_precision(log, config, job, model, device);
-  log.info(fmt::format("mesh: dp_shard {} of {} ranks; {} micro-batch{} of {} × {} tokens a rank and step", world_size, world_size, job.options.micro_batches,
-                       job.options.micro_batches == 1 ? "" : "es", job.options.batch.rows, job.options.batch.seq_len));
+  tell_mesh(log, config, job, world_size);
   log.info(fmt::format("plan: {} operations a step, {} with a snapshot; checked with {} batches, {} weights, {} gradients, {} snapshots slots",
                        job.plans.train.operations.size(), job.plans.train_and_snapshot.operations.size(), job.slots.batches, job.slots.weights,
                        job.slots.gradients, job.slots.snapshots));

@@ -39,7 +39,7 @@ class TrainingRankBody final : public RankBody {
   [[nodiscard]] RankParts parts() override;
   [[nodiscard]] PlanHashes plan_hashes() const override {
     PlanHashes hashes;
-    for (const CommunicatorKind kind : {CommunicatorKind::dp_shard, CommunicatorKind::world})
+    for (const CommunicatorKind kind : {CommunicatorKind::dp_shard, CommunicatorKind::dp_replicate, CommunicatorKind::world})
       hashes[kind] = job_.plans.train.hash(kind) ^ (job_.plans.train_and_snapshot.operations.empty() ? 0 : job_.plans.train_and_snapshot.hash(kind) * 31);
     return hashes;
   }
@@ -47,8 +47,8 @@ class TrainingRankBody final : public RankBody {
   void abort(const std::string& cause) noexcept override {
     halt_->store(1);
     options_.batches->abort(start_.rank, cause);
-    dp_shard_->abort(cause);
-    world_->abort(cause);
+    for (const auto& communicator : {dp_shard_, dp_replicate_, world_})
+      if (communicator) communicator->abort(cause);
   }
 
  private:
@@ -68,7 +68,7 @@ class TrainingRankBody final : public RankBody {
   std::unique_ptr<TrainingModel> model_;
   std::shared_ptr<LoaderProgram> loader_;
   std::shared_ptr<SnapshotProgram> snapshot_;
-  std::shared_ptr<Communicator> dp_shard_, world_;
+  std::shared_ptr<Communicator> dp_shard_, dp_replicate_, world_;
   RunPosition restored_;
   EdgeLayout layout_;
   mutable bool told_of_memory_ = false;
@@ -85,7 +85,12 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
   fill_state(start);
   open_data(start);
   if (options_.config.checkpoint.saves()) {
-    SnapshotOptions snapshot{.rank = start.rank.value(), .world = options_.world_size, .model_only = {}, .copy_out = copies_out_of(*device_)};
+    SnapshotOptions snapshot{.rank = start.rank.value(),
+                             .world = options_.world_size,
+                             .model_only = {},
+                             .copy_out = copies_out_of(*device_),
+                             .replica = job_.options.replica,
+                             .replicas = job_.options.replicas};
     snapshot.model_only = [&checkpoint = options_.config.checkpoint, last = static_cast<std::uint64_t>(options_.config.training.steps)](Step step) {
       return checkpoint.last_save_model_only && step.value() == last;
     };
@@ -151,7 +156,15 @@ void TrainingRankBody::open_data(const EpochStart& start) {
 void TrainingRankBody::connect(const EpochStart& start, const std::stop_token& stop) {
   // The first collective may wait for the slowest start; later ones are watched by the Coordinator, which is told of progress.
   const std::chrono::seconds patience{std::max(options_.config.comm.init_timeout_seconds, options_.config.comm.train_timeout_seconds)};
-  dp_shard_ = options_.communicators->make(start, "dp_shard", patience, stop);
+  const TrainingOptions& mesh = job_.options;
+  const auto among = [&](const std::string& name, auto&& belongs) {
+    EpochStart part = start;
+    std::erase_if(part.members, [&](Rank member) { return !belongs(member.value()); });
+    return options_.communicators->make(part, name, patience, stop);
+  };
+  dp_shard_ = among("dp_shard-" + std::to_string(mesh.replica), [&](std::uint32_t member) { return member / mesh.world == mesh.replica; });
+  if (mesh.replicas > 1)
+    dp_replicate_ = among("dp_replicate-" + std::to_string(mesh.rank), [&](std::uint32_t member) { return member % mesh.world == mesh.rank; });
   world_ = options_.communicators->make(start, "world", patience, stop);
 }
 
@@ -178,6 +191,7 @@ RankParts TrainingRankBody::parts() {
   parts.shard = {std::shared_ptr<void>{}, &model_->shards()};
   parts.snapshot = snapshot_;
   parts.dp_shard = dp_shard_;
+  parts.dp_replicate = dp_replicate_;
   parts.world = world_;
   parts.checkpoint_folder = [this](Step step) { return checkpoints_.writing_folder(step, start_.epoch); };
   return parts;

@@ -205,19 +205,22 @@ TEST(JobConfig, AMeshThatDoesNotMakeTheWorldIsRefusedWithAllFactors) {
             "parallelism: pipeline 2 x data_parallel_replicate 1 x data_parallel_shard 2 x context 1 x tensor 2 = 8, but the world has 4 ranks; change a "
             "degree or --nproc");
   EXPECT_THAT(problem({"--parallelism.data_parallel_replicate_degree=-1"}, 4), HasSubstr("only one degree may be -1"));
-  EXPECT_THAT(problem({"--parallelism.tensor_parallel_degree=2"}, 4), HasSubstr("in this version only data_parallel_shard_degree may be above 1"));
+  EXPECT_THAT(problem({"--parallelism.tensor_parallel_degree=2"}, 4), HasSubstr("in this version only the two data-parallel degrees may be above 1"));
   EXPECT_THAT(problem({}, 0), HasSubstr("at least 1 is needed"));
   EXPECT_THAT(refusal("", {"--parallelism.data_parallel_shard_degree=0"}), HasSubstr("not 0, found 0"));
   EXPECT_EQ(accepted("").mesh(4)->shard, 4);
   EXPECT_EQ(accepted("", {"--parallelism.data_parallel_shard_degree=2"}).mesh(2)->data_parallel(), 2);
+  EXPECT_EQ(accepted("", {"--parallelism.data_parallel_shard_degree=2", "--parallelism.data_parallel_replicate_degree=-1"}).mesh(6)->replicate, 3);
 }
 
-TEST(JobConfig, AGlobalBatchThatDoesNotDivideIsRefused) {
+TEST(JobConfig, AGlobalBatchIsCutIntoAsFewMicroBatchesAsHoldItsRows) {
   const JobConfig config = accepted("[training]\nlocal_batch_size = 2\nglobal_batch_size = 12\n");
-  EXPECT_EQ(*config.micro_batches(2), 3);
-  EXPECT_THAT(config.micro_batches(4).error().message,
-              HasSubstr("global_batch_size = 12 is no multiple of training.local_batch_size = 2 x 4 data-parallel ranks = 8"));
-  EXPECT_EQ(*accepted("").micro_batches(4), 1);
+  EXPECT_EQ(config.micro_batches(2), 3);
+  EXPECT_EQ(config.micro_batches(4), 2);
+  EXPECT_EQ(config.micro_batches(8), 1);
+  EXPECT_EQ(config.global_rows(4), 12);
+  EXPECT_EQ(accepted("").micro_batches(4), 1);
+  EXPECT_EQ(accepted("[training]\nlocal_batch_size = 3\n").global_rows(4), 12);
 }
 
 // B082: the configuration wins over the checkpoint, and a resumed run says what changed
