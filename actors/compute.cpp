@@ -26,7 +26,7 @@ void Compute::act() {
       backward(*next);
     }
   }
-  watch_for_want_of_a_batch();
+  note_idle(waits_, LaneKind::compute);
 }
 
 void Compute::forward(const PlanCursor::Next& next) {
@@ -64,21 +64,16 @@ std::function<void()> Compute::sends_micro_batch_done(const PlanCursor::Next& ne
   if (found == batches_.end()) throw std::logic_error("a micro-batch ends whose BatchReady never came");
   const BatchFacts facts = found->facts;
   batches_.erase(found);
-  const Nanos waited = std::exchange(waited_for_batches_, Nanos{0});
-  return sends<schema::MicroBatchDone>(ActorKind::sharding, next, [facts, waited](auto body) {
-    body.setTokens(facts.valid_tokens);
-    body.setDigest(facts.digest);
-    body.setWaitBatchNanos(static_cast<std::uint64_t>(waited.count()));
-  });
-}
-
-void Compute::watch_for_want_of_a_batch() {
-  const bool wanting = port(LaneKind::compute).in_flight() == 0 && plan().waits_for(LaneKind::compute, OperationKind::load);
-  if (wanting && waiting_since_ < Nanos{0}) waiting_since_ = runtime().clock.now();
-  if (!wanting && waiting_since_ >= Nanos{0}) {
-    waited_for_batches_ += runtime().clock.now() - waiting_since_;
-    waiting_since_ = Nanos{-1};
-  }
+  const auto waited = [this](EdgeKind edge) { return static_cast<std::uint64_t>(waits_.take(edge).count()); };
+  return sends<schema::MicroBatchDone>(
+      ActorKind::sharding, next,
+      [facts, batches = waited(EdgeKind::batches), weights = waited(EdgeKind::weights), gradients = waited(EdgeKind::gradients)](auto body) {
+        body.setTokens(facts.valid_tokens);
+        body.setDigest(facts.digest);
+        body.setWaitBatchNanos(batches);
+        body.setWaitWeightsNanos(weights);
+        body.setWaitGradientsNanos(gradients);
+      });
 }
 
 }  // namespace troupe

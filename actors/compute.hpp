@@ -25,11 +25,9 @@ class Compute final : public StepActor<Compute> {
   void forward(const PlanCursor::Next& next);
   void backward(const PlanCursor::Next& next);
   [[nodiscard]] std::function<void()> sends_micro_batch_done(const PlanCursor::Next& next);
-  void watch_for_want_of_a_batch();
 
   std::vector<Batch> batches_;
-  Nanos waiting_since_{-1};      ///< idle with no batch; negative: not so
-  Nanos waited_for_batches_{0};  ///< since the last MicroBatchDone
+  EdgeWaits waits_;  ///< since the last MicroBatchDone
 };
 
 }  // namespace troupe

@@ -27,6 +27,10 @@ RankReport value_of(schema::StepReport::Reader body) {
   report.bytes_reduced = body.getBytesReduced();
   report.wait_batch = Nanos{static_cast<Nanos::rep>(body.getWaitBatchNanos())};
   report.non_finite = body.getNonFinite();
+  report.own_loss = body.getOwnLoss();
+  report.wait_weights = Nanos{static_cast<Nanos::rep>(body.getWaitWeightsNanos())};
+  report.wait_gradients = Nanos{static_cast<Nanos::rep>(body.getWaitGradientsNanos())};
+  report.wait_snapshots = Nanos{static_cast<Nanos::rep>(body.getWaitSnapshotsNanos())};
   return report;
 }
 

@@ -63,6 +63,8 @@ void Sharding::micro_batch_done(const Letter<schema::MicroBatchDone>& letter) {
   step.tokens += body.getTokens();
   step.digests.push_back(body.getDigest());  // in order: one lane runs the micro-batches
   step.wait_batch_nanos += body.getWaitBatchNanos();
+  step.wait_weights_nanos += body.getWaitWeightsNanos();
+  step.wait_gradients_nanos += body.getWaitGradientsNanos();
 }
 
 void Sharding::completed(Step step, OperationIndex operation) {
@@ -83,6 +85,7 @@ void Sharding::act() {
       default: throw std::logic_error("the plan gives " + next->operation->name() + " to Sharding");
     }
   }
+  note_idle(optimizer_waits_, LaneKind::optimizer);
   report_steps();
 }
 
@@ -157,6 +160,7 @@ void Sharding::report(const OpenStep& step) {
   const Nanos now = runtime().clock.now();
   const Nanos took = now - std::exchange(last_report_, now);
   const StepNumbers& numbers = *step.numbers;
+  const auto waited_for_snapshots = static_cast<std::uint64_t>(optimizer_waits_.take(EdgeKind::snapshots).count());
   const auto fill = [&](schema::StepReport::Builder body) {
     body.setOutcome(to_schema(numbers.verdict.outcome));
     body.setLoss(numbers.verdict.mean_loss);
@@ -171,6 +175,10 @@ void Sharding::report(const OpenStep& step) {
     body.setBytesGathered(numbers.bytes_gathered);
     body.setBytesReduced(numbers.bytes_reduced);
     body.setWaitBatchNanos(step.wait_batch_nanos);
+    body.setWaitWeightsNanos(step.wait_weights_nanos);
+    body.setWaitGradientsNanos(step.wait_gradients_nanos);
+    body.setWaitSnapshotsNanos(waited_for_snapshots);
+    body.setOwnLoss(numbers.own_mean_loss);
     body.setKind(static_cast<schema::StepKind>(step.kind));
   };
   const Where where{epoch(), step.step, {}, {}};

@@ -28,7 +28,7 @@ class Sharding final : public StepActor<Sharding> {
     bool state_stands = false;             ///< the last optimize operation is done
     OperationIndex last;                   ///< that operation
     std::shared_ptr<StepNumbers> numbers;  ///< written on its completion
-    std::uint64_t tokens = 0, wait_batch_nanos = 0;
+    std::uint64_t tokens = 0, wait_batch_nanos = 0, wait_weights_nanos = 0, wait_gradients_nanos = 0;
     std::vector<std::uint64_t> digests = {};  ///< of the micro-batches
   };
   void gradient_ready(const Letter<schema::GradientReady>& letter) { note_fact(letter); }
@@ -48,6 +48,7 @@ class Sharding final : public StepActor<Sharding> {
 
   std::deque<OpenStep> open_;
   Nanos last_report_;
+  EdgeWaits optimizer_waits_;
 };
 
 }  // namespace troupe

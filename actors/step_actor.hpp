@@ -8,6 +8,7 @@
 #include "actors/rank_ground.hpp"
 #include "src/base/cut_text.hpp"
 #include "src/runtime/actor.hpp"
+#include "src/runtime/edge_waits.hpp"
 #include "src/runtime/held_leases.hpp"
 #include "src/runtime/lane_port.hpp"
 #include "src/runtime/plan_cursor.hpp"
@@ -143,6 +144,10 @@ class StepActor : public Actor<Derived> {
   }
 
   PlanCursor& plan() noexcept { return plan_; }
+  /// At the end of Derived::act: whether the lane stands idle, and for want of which edge.
+  void note_idle(EdgeWaits& waits, LaneKind lane) {
+    waits.note(port(lane).in_flight() == 0 ? plan_.starved_of(lane) : std::nullopt, this->runtime().clock.now());
+  }
 
  private:
   enum class Ending : std::uint8_t { no, drain, abort };

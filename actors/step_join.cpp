@@ -34,6 +34,10 @@ RankReport join(const std::map<Rank, RankReport>& reports) {
     all.arena_peak_bytes = std::max(all.arena_peak_bytes, report.arena_peak_bytes);
     all.duration = std::max(all.duration, report.duration);
     all.wait_batch = std::max(all.wait_batch, report.wait_batch);
+    all.wait_weights = std::max(all.wait_weights, report.wait_weights);
+    all.wait_gradients = std::max(all.wait_gradients, report.wait_gradients);
+    all.wait_snapshots = std::max(all.wait_snapshots, report.wait_snapshots);
+    all.own_loss = std::max(all.own_loss, report.own_loss);
   }
   all.digest = join_digests(digests);
   return all;
@@ -53,7 +57,7 @@ StepJoin::Outcome StepJoin::add(EpochId epoch, Step step, Rank rank, const RankR
   if (reports.size() < ranks_) return std::monostate{};
   if (step != joined_.next()) return Mismatch{fmt::format("all ranks reported step {}, but step {} is missing", step.value(), joined_.next().value())};
   joined_ = step;
-  StepRecord record{.epoch = epoch, .step = step, .common = join(reports), .ranks = ranks_, .total_tokens = 0};
+  StepRecord record{.epoch = epoch, .step = step, .common = join(reports), .ranks = ranks_, .total_tokens = 0, .each = reports};
   total_tokens_ += record.common.tokens;
   record.total_tokens = total_tokens_;
   open_.erase(step);

@@ -23,8 +23,9 @@ struct RankReport {
   std::uint64_t digest = 0;
   Nanos duration{0};
   std::uint64_t arena_peak_bytes = 0, bytes_gathered = 0, bytes_reduced = 0;
-  Nanos wait_batch{0};
+  Nanos wait_batch{0}, wait_weights{0}, wait_gradients{0}, wait_snapshots{0};
   std::uint64_t non_finite = 0;
+  double own_loss = 0;  ///< mean over this rank's valid tokens; joined: the largest of a rank
 };
 
 /// A step as all its ranks reported it: what metric sinks are fed with.
@@ -33,7 +34,8 @@ struct StepRecord {
   Step step;
   RankReport common;  ///< what is equal on all ranks; counters are sums, durations and arena the largest
   std::uint32_t ranks = 0;
-  std::uint64_t total_tokens = 0;  ///< valid tokens since step 1, this step included (committed or skipped)
+  std::uint64_t total_tokens = 0;   ///< valid tokens since step 1, this step included (committed or skipped)
+  std::map<Rank, RankReport> each;  ///< what they reported
 };
 
 /// Joins the reports of all ranks, step by step. Pure; the Coordinator's handlers only.

@@ -29,6 +29,10 @@ void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to
   to.setWaitBatchNanos(from.getWaitBatchNanos());
   to.setKind(from.getKind());
   to.setNonFinite(from.getNonFinite());
+  to.setOwnLoss(from.getOwnLoss());
+  to.setWaitWeightsNanos(from.getWaitWeightsNanos());
+  to.setWaitGradientsNanos(from.getWaitGradientsNanos());
+  to.setWaitSnapshotsNanos(from.getWaitSnapshotsNanos());
 }
 
 }  // namespace

@@ -92,6 +92,8 @@ struct MicroBatchDone {
   tokens @0 :UInt64;
   digest @1 :UInt64;
   waitBatchNanos @2 :UInt64;      # Compute idle for want of a batch, since the micro-batch before
+  waitWeightsNanos @3 :UInt64;    # the same, for want of gathered weights
+  waitGradientsNanos @4 :UInt64;  # the same, for want of a free slot of gradients
 }
 struct StepReport {
   # Sharding → Supervisor → Coordinator: the verdict as read from the device, and what the step was.
@@ -109,6 +111,10 @@ struct StepReport {
   waitBatchNanos @11 :UInt64;     # Compute idle for want of a batch
   kind @12 :StepKind;
   nonFinite @13 :UInt64;          # values counted bad by the verdict
+  ownLoss @14 :Float64;           # mean over this rank's valid tokens
+  waitWeightsNanos @15 :UInt64;   # Compute idle for want of gathered weights
+  waitGradientsNanos @16 :UInt64; # Compute idle for want of a free slot of gradients
+  waitSnapshotsNanos @17 :UInt64; # the optimizer idle until the state of the step before was copied
 }
 struct SlotHome {
   # A lease's end → the slot's owner (in process only): the slot may be used again.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets a bare Debian 12 (or Ubuntu 24.04: not tried) machine ready to build: distribution packages, and LibTorch and UCX in third_party/.
 #   tools/setup.sh              what building, running and the default tests need
-#   tools/setup.sh --python     also PyTorch and transformers in third_party/venv: the references of the slow parity tests
+#   tools/setup.sh --python     also PyTorch, transformers and TensorBoard in third_party/venv: the references of the slow parity tests
 #   tools/setup.sh --lint       also the pinned clang-format and clang-tidy in third_party/lint
 #   tools/setup.sh --no-apt     leave the system's packages alone
 # Safe to call again: what is there stays as it is. Versions and hashes below are the only place that names them.
@@ -88,6 +88,6 @@ make_venv() {  # folder, pins
 [ "$apt" = yes ] && install_packages
 mkdir -p "$third_party"
 fetch_wheels
-[ "$python" = yes ] && make_venv venv "torch==2.11.0 transformers==4.57.1 safetensors==0.6.2 numpy==2.2.6"
+[ "$python" = yes ] && make_venv venv "torch==2.11.0 transformers==4.57.1 safetensors==0.6.2 numpy==2.2.6 tensorboard==2.21.0 wandb==0.31.0"
 [ "$lint" = yes ] && make_venv lint "clang-format==18.1.8 clang-tidy==18.1.8"
 exit 0

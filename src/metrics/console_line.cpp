@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <utility>
 
 namespace troupe {
 namespace {
@@ -25,22 +24,20 @@ std::string with_thousands(double value, int digits) {
 }
 
 std::optional<std::string> ConsoleReporter::add(const StepMetrics& metrics) {
-  tokens_ += metrics.step_tokens;
-  seconds_ += metrics.step_seconds;
-  const bool first = !std::exchange(any_, true);
-  if (!first && metrics.step.value() % static_cast<std::uint64_t>(settings_.log_freq) != 0) return std::nullopt;
-  const double tps = tokens_per_second(std::exchange(tokens_, 0), std::exchange(seconds_, 0.0), metrics.ranks);
-  return line(metrics, tps);
+  auto due = window_.add(metrics);
+  if (!due) return std::nullopt;
+  logged_ = *due;
+  return line(metrics, logged_.tps);
 }
 
 std::string ConsoleReporter::line(const StepMetrics& m, double tps) const {
   const Palette& c = colour_ ? coloured : plain;
   std::string memory = fmt::format("{:5.2f}GiB", static_cast<double>(m.arena_peak_bytes) / 1073741824.0);
   if (rates_.memory_bytes > 0) memory += fmt::format("({:.2f}%)", 100.0 * static_cast<double>(m.arena_peak_bytes) / static_cast<double>(rates_.memory_bytes));
-  const double flops = rates_.flops_per_token * tps;
-  const std::string mfu = rates_.peak_flops > 0 ? fmt::format("{:.2f}%", 100.0 * flops / rates_.peak_flops) : "N/A";
+  const Utilisation used = utilisation(rates_, tps);
+  const std::string mfu = std::isnan(used.mfu) ? "N/A" : fmt::format("{:.2f}%", used.mfu);
   return fmt::format("{}step: {:2}  {}loss: {:>7.4f}  {}grad_norm: {:>7.4f}  {}memory: {}  {}tps: {}  {}tflops: {}  {}mfu: {}{}", c.red, m.step.value(),
-                     c.green, m.loss, c.orange, m.grad_norm, c.turquoise, memory, c.blue, with_thousands(tps, 0), c.cyan, with_thousands(flops / 1e12, 2),
+                     c.green, m.loss, c.orange, m.grad_norm, c.turquoise, memory, c.blue, with_thousands(tps, 0), c.cyan, with_thousands(used.tflops, 2),
                      c.magenta, mfu, c.reset) +
          (m.outcome == VerdictOutcome::skip ? "  (skipped)" : "");
 }

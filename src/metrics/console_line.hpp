@@ -2,8 +2,8 @@
 #include <optional>
 #include <string>
 
+#include "src/metrics/logged_metrics.hpp"
 #include "src/metrics/settings.hpp"
-#include "src/metrics/step_metrics.hpp"
 
 namespace troupe {
 
@@ -15,17 +15,18 @@ class ConsoleReporter {
  public:
   /// `colour`: standard output is a terminal.
   ConsoleReporter(const MetricsSettings& settings, const DeviceRates& rates, bool colour)
-      : settings_(settings), rates_(rates), colour_(colour && !settings.disable_color_printing) {}
+      : window_(settings.log_freq), rates_(rates), colour_(colour && !settings.disable_color_printing) {}
   /// A line at the first step that it is told of, and whenever log_freq divides the step; else nothing.
   [[nodiscard]] std::optional<std::string> add(const StepMetrics& metrics);
+  /// What the newest line stands for.
+  [[nodiscard]] const LoggedMetrics& logged() const noexcept { return logged_; }
 
  private:
   [[nodiscard]] std::string line(const StepMetrics& metrics, double tps) const;
-  MetricsSettings settings_;
+  LogWindow window_;
+  LoggedMetrics logged_;
   DeviceRates rates_;
-  bool colour_, any_ = false;
-  std::uint64_t tokens_ = 0;
-  double seconds_ = 0;
+  bool colour_;
 };
 
 /// 1234567.89 with 2 digits: "1,234,567.89".

@@ -1,5 +1,7 @@
 #pragma once
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "src/base/schema.hpp"
 
@@ -9,16 +11,30 @@ namespace troupe {
 struct MetricsSettings {
   std::int64_t log_freq = 10;
   bool disable_color_printing = false;
+  std::vector<std::int64_t> log_ranks{0};
+  bool enable_tensorboard = false;
+  std::string save_tb_folder = "tb";
+  bool save_for_all_ranks = false;
+  bool enable_wandb = false;
 };
 
 inline void describe(Schema& schema, MetricsSettings& s) {
   schema.section("metrics", "What is reported. metrics.jsonl has one line for every step in any case.");
   schema.key("log_freq", &s.log_freq, KeyClass::live, "steps between lines on the console; step 1 has one too").at_least(1).apart();
   schema.key("disable_color_printing", &s.disable_color_printing, KeyClass::live, "no colours on a terminal either").apart();
-  schema.not_built("enable_tensorboard", false, "write TensorBoard's event files", "TensorBoard");
-  schema.not_built("save_tb_folder", "tb", "folder of the event files, inside job.dump_folder", "TensorBoard").part_of("metrics.enable_tensorboard");
-  schema.not_built("save_for_all_ranks", false, "event files of every rank", "TensorBoard").part_of("metrics.enable_tensorboard");
-  schema.not_built("enable_wandb", false, "report to Weights & Biases", "Weights & Biases");
+  schema
+      .key("log_ranks", &s.log_ranks, KeyClass::frozen, "ranks whose log lines are shown on the console too; warnings and errors of all ranks are in any case")
+      .at_least(0)
+      .or_single()
+      .apart();
+  schema.key("enable_tensorboard", &s.enable_tensorboard, KeyClass::frozen, "write TensorBoard's event files").apart();
+  schema.key("save_tb_folder", &s.save_tb_folder, KeyClass::frozen, "their folder, inside job.dump_folder").apart();
+  schema.key("save_for_all_ranks", &s.save_for_all_ranks, KeyClass::frozen, "beside the job's numbers also each rank's own, in a folder rank_N of that")
+      .apart();
+  schema
+      .key("enable_wandb", &s.enable_wandb, KeyClass::frozen,
+           "report to Weights & Biases through its own client, in a Python process of its own; the client's variables (WANDB_MODE, WANDB_PROJECT, …) apply")
+      .apart();
 }
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 namespace troupe {
 namespace {
@@ -25,14 +26,28 @@ double tokens_per_second(std::uint64_t tokens, double seconds, std::uint32_t ran
   return seconds > 0 && ranks > 0 ? static_cast<double>(tokens) / seconds / ranks : 0;
 }
 
+Utilisation utilisation(const DeviceRates& rates, double tps) noexcept {
+  const auto percent = [tps](double flops, double peak) { return peak > 0 ? 100.0 * flops * tps / peak : std::numeric_limits<double>::quiet_NaN(); };
+  return {.tflops = rates.flops_per_token * tps / 1e12,
+          .tflops_causal = rates.flops_per_token_causal * tps / 1e12,
+          .mfu = percent(rates.flops_per_token, rates.peak_flops),
+          .mfu_causal = percent(rates.flops_per_token_causal, rates.peak_flops),
+          .mfu_fp8 = percent(rates.flops_per_token, rates.peak_flops_fp8)};
+}
+
 std::string metrics_line(const StepMetrics& m, const DeviceRates& rates) {
   const double tps = tokens_per_second(m.step_tokens, m.step_seconds, m.ranks);
-  return fmt::format(
-      R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"tokens":{},"tps":{},"step_seconds":{},"epoch":{},"outcome":"{}","digest":"{:016x}","step_tokens":{},)"
-      R"("tflops":{},"wait_batch_seconds":{},"arena_peak_bytes":{},"bytes_gathered":{},"bytes_reduced":{},"non_finite":{}}})",
-      m.step.value(), json_number(m.loss), json_number(m.grad_norm), json_number(m.learning_rate), m.total_tokens, json_number(tps),
-      json_number(m.step_seconds), m.epoch.value(), outcome_name(m.outcome), m.digest, m.step_tokens, json_number(rates.flops_per_token * tps / 1e12),
-      json_number(m.wait_batch_seconds), m.arena_peak_bytes, m.bytes_gathered, m.bytes_reduced, m.non_finite);
+  const Utilisation used = utilisation(rates, tps);
+  return fmt::format(R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"tokens":{},"tps":{},"step_seconds":{},"epoch":{},"outcome":"{}","digest":"{:016x}",)"
+                     R"("step_tokens":{},"max_loss":{},)",
+                     m.step.value(), json_number(m.loss), json_number(m.grad_norm), json_number(m.learning_rate), m.total_tokens, json_number(tps),
+                     json_number(m.step_seconds), m.epoch.value(), outcome_name(m.outcome), m.digest, m.step_tokens, json_number(m.max_loss)) +
+         fmt::format(R"("tflops":{},"tflops_causal":{},"mfu":{},"mfu_causal":{},"mfu_fp8":{},)", json_number(used.tflops), json_number(used.tflops_causal),
+                     json_number(used.mfu), json_number(used.mfu_causal), json_number(used.mfu_fp8)) +
+         fmt::format(R"("wait_batch_seconds":{},"wait_weights_seconds":{},"wait_gradients_seconds":{},"wait_snapshots_seconds":{},"arena_peak_bytes":{},)"
+                     R"("bytes_gathered":{},"bytes_reduced":{},"non_finite":{}}})",
+                     json_number(m.wait_batch_seconds), json_number(m.wait_weights_seconds), json_number(m.wait_gradients_seconds),
+                     json_number(m.wait_snapshots_seconds), m.arena_peak_bytes, m.bytes_gathered, m.bytes_reduced, m.non_finite);
 }
 
 }  // namespace troupe

@@ -46,4 +46,9 @@ double ModelDescription::flops_per_token(std::int64_t seq_len) const noexcept {
   return 6.0 * static_cast<double>(parameter_count() - vocab_size * dim) + 12.0 * static_cast<double>(layers * heads * head_dim) * static_cast<double>(seq_len);
 }
 
+double ModelDescription::causal_flops_per_token(std::int64_t seq_len) const noexcept {
+  return 6.0 * static_cast<double>(parameter_count() - vocab_size * dim) +
+         6.0 * static_cast<double>(layers * heads * head_dim) * static_cast<double>(seq_len + 1);
+}
+
 }  // namespace troupe

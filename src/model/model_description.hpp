@@ -60,6 +60,8 @@ struct ModelDescription {
   [[nodiscard]] std::int64_t parameter_count() const noexcept;
   /// Of a training step: 6 (N − N_embedding) + 12 L H d S. Source: torchtitan; no causal halving.
   [[nodiscard]] double flops_per_token(std::int64_t seq_len) const noexcept;
+  /// The same with the part of attention's products that causality leaves: a token sees (seq_len + 1) / 2 others on average.
+  [[nodiscard]] double causal_flops_per_token(std::int64_t seq_len) const noexcept;
 };
 
 }  // namespace troupe

@@ -50,6 +50,7 @@ class ComputeProgram {
 struct StepNumbers {
   Verdict verdict;
   double learning_rate = 0;
+  double own_mean_loss = 0;                             ///< over this rank's valid targets
   std::uint64_t bytes_gathered = 0, bytes_reduced = 0;  ///< received by this rank in the step
 };
 

@@ -133,6 +133,10 @@ void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicato
   in_.kernels.fill(stream, scalar(sums.tag), tag);
   static_assert(sizeof(VerdictSums) == 5 * sizeof(double));
   const TensorView all = TensorView::contiguous(&sums, DType::f64, {5}, in_.device);
+  static_assert(offsetof(VerdictSums, tokens) == offsetof(VerdictSums, loss) + sizeof(double));
+  static_assert(offsetof(StepTotals, own_tokens) == offsetof(StepTotals, own_loss) + sizeof(double));
+  in_.kernels.cast(stream, TensorView::contiguous(&sums.loss, DType::f64, {2}, in_.device),
+                   TensorView::contiguous(&in_.totals->own_loss, DType::f64, {2}, in_.device));
   world.all_reduce(stream, all, Reduction::sum);
   in_.kernels.decide(stream, &sums, world.size(), tag, in_.nominal_tokens, in_.max_norm, in_.halt, &in_.totals->verdict);
   in_.kernels.fill(stream, all, 0.0);
@@ -155,6 +159,7 @@ void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rat
 StepNumbers StateProgram::numbers() const {
   StepNumbers numbers = numbers_;
   numbers.verdict = in_.totals->verdict;
+  numbers.own_mean_loss = in_.totals->own_tokens > 0 ? in_.totals->own_loss / in_.totals->own_tokens : 0;
   return numbers;
 }
 

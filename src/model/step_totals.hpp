@@ -7,6 +7,7 @@ namespace troupe {
 /// The order of the plan keeps them apart: the loss of a step comes after the optimizer of the step before.
 struct StepTotals {
   VerdictSums sums;
+  double own_loss = 0, own_tokens = 0;  ///< of `sums`, as they were before the ranks added theirs
   Verdict verdict;
 };
 

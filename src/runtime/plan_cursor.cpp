@@ -190,13 +190,17 @@ std::string PlanCursor::waiting() const {
   return text;
 }
 
-bool PlanCursor::waits_for(LaneKind lane, OperationKind kind) const {
+std::optional<EdgeKind> PlanCursor::starved_of(LaneKind lane) const {
   for (const Position& position : positions_) {
-    const StepState* of_step = known(position.blocked.step);
-    if (position.lane != lane || position.blocked.reason != Reason::input || !of_step || !of_step->plan) continue;
-    return (*of_step->plan)[position.blocked.input].fact.kind == kind;
+    const Blocked& blocked = position.blocked;
+    const StepState* of_step = known(blocked.step);
+    if (position.lane != lane || blocked.reason == Reason::none || blocked.reason == Reason::step || !of_step || !of_step->plan) continue;
+    if (blocked.reason == Reason::slot) return (*of_step->plan)[blocked.operation].takes;
+    if (blocked.reason == Reason::input) return (*of_step->plan)[blocked.input].takes;
+    const StepState* before = known(Step{blocked.step.value() - 1});
+    return before && before->plan ? (*before->plan)[blocked.input].takes : std::nullopt;
   }
-  return false;
+  return std::nullopt;
 }
 
 std::string PlanCursor::position() const {

@@ -66,8 +66,8 @@ class PlanCursor {
   [[nodiscard]] std::string waiting() const;
   /// "step 3: comm 17 of 36, optimizer 0 of 10"
   [[nodiscard]] std::string position() const;
-  /// Whether the lane's next operation waits for the result of an operation of this kind.
-  [[nodiscard]] bool waits_for(LaneKind lane, OperationKind kind) const;
+  /// The edge that the lane's next operation waits for: for what another operation puts there, or for a free slot. Nothing: for something else.
+  [[nodiscard]] std::optional<EdgeKind> starved_of(LaneKind lane) const;
 
  private:
   enum class Reason : std::uint8_t { none, step, input, previous, slot };

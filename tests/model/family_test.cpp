@@ -27,6 +27,7 @@ TEST(Llama3Family, ParameterCountsAreTorchtitans) {
 TEST(Llama3Family, FlopsPerTokenAreTorchtitans) {
   EXPECT_EQ(model("1B").flops_per_token(8192), 9'060'102'144.0);
   EXPECT_EQ(model("8B").flops_per_token(8192), 57'914'449'920.0);
+  EXPECT_EQ(model("8B").causal_flops_per_token(8192), 45'029'548'032.0 + 6.0 * 32 * 32 * 128 * 8193);
   EXPECT_EQ(model("70B").flops_per_token(8192), 481'442'709'504.0);
   EXPECT_EQ(model("405B").flops_per_token(8192), 2'625'449'459'712.0);
 }

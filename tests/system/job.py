@@ -12,7 +12,8 @@ import time
 TROUPE = os.environ["TROUPE"]
 WORKER = os.environ["TROUPE_WORKER"]
 PATIENCE = 90  # seconds; the machine may be busy
-TIMES = ("tps", "step_seconds", "tflops", "wait_batch_seconds", "arena_peak_bytes")
+TIMES = ("tps", "step_seconds", "tflops", "tflops_causal", "mfu", "mfu_causal", "mfu_fp8", "wait_batch_seconds", "wait_weights_seconds", "wait_gradients_seconds",
+         "wait_snapshots_seconds", "arena_peak_bytes")
 
 CONFIG = """
 [job]

@@ -14,28 +14,6 @@ using nlohmann::json;
 
 json rank_or_null(Rank rank) { return rank == launcher_rank ? json() : json(rank.value()); }
 
-StepMetrics metrics_of(const StepRecord& record) {
-  const RankReport& report = record.common;
-  StepMetrics metrics;
-  metrics.step = record.step;
-  metrics.epoch = record.epoch;
-  metrics.outcome = report.outcome;
-  metrics.loss = report.loss;
-  metrics.grad_norm = report.grad_norm;
-  metrics.learning_rate = report.learning_rate;
-  metrics.step_tokens = report.tokens;
-  metrics.total_tokens = record.total_tokens;
-  metrics.ranks = record.ranks;
-  metrics.step_seconds = std::chrono::duration<double>(report.duration).count();
-  metrics.wait_batch_seconds = std::chrono::duration<double>(report.wait_batch).count();
-  metrics.digest = report.digest;
-  metrics.arena_peak_bytes = report.arena_peak_bytes;
-  metrics.bytes_gathered = report.bytes_gathered;
-  metrics.bytes_reduced = report.bytes_reduced;
-  metrics.non_finite = report.non_finite;
-  return metrics;
-}
-
 }  // namespace
 
 struct JobRecord::Line : json {
@@ -47,11 +25,24 @@ Result<std::unique_ptr<JobRecord>> JobRecord::open(const JobRecordOptions& optio
   if (!metrics) return metrics.error();
   auto journal = LineFile::open(options.run_folder / "journal.jsonl");
   if (!journal) return journal.error();
-  return std::unique_ptr<JobRecord>{new JobRecord(options, log, std::move(metrics.value()), std::move(journal.value()))};
+  auto sinks = JobSinks::open({.run_folder = options.run_folder,
+                               .world_size = options.world_size,
+                               .restored = options.restored,
+                               .metrics = options.metrics,
+                               .rates = options.rates,
+                               .config = options.config},
+                              log);
+  if (!sinks) return sinks.error();
+  return std::unique_ptr<JobRecord>{new JobRecord(options, log, std::move(metrics.value()), std::move(journal.value()), std::move(sinks.value()))};
 }
 
-JobRecord::JobRecord(const JobRecordOptions& options, Log& log, MetricsFile metrics, LineFile journal)
-    : options_(options), log_(log), metrics_(std::move(metrics)), journal_(std::move(journal)), console_(options.metrics, options.rates, options.colour) {}
+JobRecord::JobRecord(const JobRecordOptions& options, Log& log, MetricsFile metrics, LineFile journal, std::unique_ptr<JobSinks> sinks)
+    : options_(options),
+      log_(log),
+      metrics_(std::move(metrics)),
+      journal_(std::move(journal)),
+      sinks_(std::move(sinks)),
+      console_(options.metrics, options.rates, options.colour) {}
 
 void JobRecord::write(const char* event, const Line& fields) {
   const auto now = std::chrono::system_clock::now();
@@ -93,7 +84,9 @@ void JobRecord::step(const StepRecord& record) {
   const StepMetrics metrics = metrics_of(record);
   last_loss_ = metrics.loss;
   warn_once(metrics_.append(metrics));
-  if (const auto line = console_.add(metrics)) log_.info(*line);
+  const auto line = console_.add(metrics);
+  if (line) log_.info(*line);
+  sinks_->step(record, line ? &console_.logged() : nullptr);
 }
 
 void JobRecord::checkpoint(Step step, const std::string& problem) {
@@ -126,6 +119,7 @@ void JobRecord::finished(const JobEnd& end) {
                 {"last_step", end.last_step.value()},
                 {"on_request", end.on_request},
                 {"sealed", end.sealed ? json(end.sealed->value()) : json()}});
+  sinks_->close();
   warn_once(metrics_.sync());
   warn_once(journal_.sync());
 }

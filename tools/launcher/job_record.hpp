@@ -8,6 +8,7 @@
 #include "src/base/log.hpp"
 #include "src/metrics/console_line.hpp"
 #include "src/metrics/metrics_file.hpp"
+#include "tools/launcher/job_sinks.hpp"
 
 namespace troupe {
 
@@ -19,10 +20,11 @@ struct JobRecordOptions {
   MetricsSettings metrics;
   DeviceRates rates;
   bool colour = false;
+  std::string config;  ///< the merged configuration, TOML
 };
 
 /// Writes what happens to the job: RUN/journal.jsonl (one JSON object a line: time, event, fields), RUN/metrics.jsonl (every step), the
-/// notable part into the log. Called by the Coordinator's handlers; a full disk is a warning, the lines wait.
+/// sinks of [metrics], the notable part into the log. Called by the Coordinator's handlers; a full disk is a warning, the lines wait.
 class JobRecord final : public JobEvents {
  public:
   /// The error names the file that cannot be opened, or its line that is not ours.
@@ -40,7 +42,7 @@ class JobRecord final : public JobEvents {
 
  private:
   struct Line;
-  JobRecord(const JobRecordOptions& options, Log& log, MetricsFile metrics, LineFile journal);
+  JobRecord(const JobRecordOptions& options, Log& log, MetricsFile metrics, LineFile journal, std::unique_ptr<JobSinks> sinks);
   void write(const char* event, const Line& fields);
   void warn_once(const Result<void>& written);
 
@@ -48,6 +50,7 @@ class JobRecord final : public JobEvents {
   Log& log_;
   MetricsFile metrics_;
   LineFile journal_;
+  std::unique_ptr<JobSinks> sinks_;
   ConsoleReporter console_;
   std::optional<double> last_loss_;
   bool warned_ = false;

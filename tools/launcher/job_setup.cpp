@@ -28,6 +28,13 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
 
 namespace {
 
+Result<std::filesystem::path> inside_run_folder(std::string_view key, const std::string& folder) {
+  std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
+  if (path.empty() || path.is_absolute() || *path.begin() == ".." || *path.begin() == ".")
+    return Error{fmt::format("{} = \"{}\": expected the name of a folder inside job.dump_folder", key, folder)};
+  return path;
+}
+
 /// RUN/config.toml, unless that is the file which was given.
 Result<void> keep_config(const JobConfig& config, const std::filesystem::path& file, PreparedRun& run) {
   const std::filesystem::path own = run.folder.path() / "config.toml";
@@ -50,9 +57,15 @@ void remove_old_traces(const std::filesystem::path& folder) {
 }  // namespace
 
 Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::path& config_file, bool overwrite) {
-  const std::filesystem::path checkpoints = std::filesystem::path(config.checkpoint.folder).lexically_normal();
-  if (checkpoints.empty() || checkpoints.is_absolute() || *checkpoints.begin() == ".." || *checkpoints.begin() == ".")
-    return Error{fmt::format("checkpoint.folder = \"{}\": expected the name of a folder inside job.dump_folder", config.checkpoint.folder)};
+  const auto checkpoint_folder = inside_run_folder("checkpoint.folder", config.checkpoint.folder);
+  if (!checkpoint_folder) return checkpoint_folder.error();
+  const std::filesystem::path& checkpoints = *checkpoint_folder;
+  std::vector<std::filesystem::path> outputs;
+  for (const auto& [key, folder] : {std::pair{"metrics.save_tb_folder", config.metrics.save_tb_folder}}) {
+    auto output = inside_run_folder(key, folder);
+    if (!output) return output.error();
+    outputs.push_back(std::move(*output));
+  }
   // Looked at before the lock, to decide; looked for and cleaned after it.
   const auto storage = make_posix_storage();
   const auto sealed = CheckpointStore(std::filesystem::path(config.job.dump_folder) / checkpoints, *storage).steps();
@@ -63,6 +76,7 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
                              .overwrite = overwrite,
                              .resumable = config.checkpoint.enable && !sealed->empty(),
                              .why_not = {}};
+  request.outputs = std::move(outputs);
   if (!sealed->empty() && !config.checkpoint.enable) request.why_not = "holds checkpoints, which checkpoint.enable = false does not resume from";
   auto folder = RunFolder::open(request);
   if (!folder) return folder.error();
@@ -114,9 +128,11 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
   options.restored = run.checkpoints->restore_step();
   options.metrics = config.metrics;
   options.colour = colour;
+  options.config = config.to_toml();
   const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
   if (!model) return model.error();
   options.rates.flops_per_token = model->flops_per_token(config.training.seq_len);
+  options.rates.flops_per_token_causal = model->causal_flops_per_token(config.training.seq_len);
   return JobRecord::open(options, log);
 }
 

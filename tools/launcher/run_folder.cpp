@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// What a run writes, beside its checkpoints and RUN/lock.
-constexpr std::array<const char*, 7> own_names{"config.toml", "metrics.jsonl", "journal.jsonl", "control.json", "logs", "trace", "index"};
+constexpr std::array<const char*, 8> own_names{"config.toml", "metrics.jsonl", "journal.jsonl", "control.json", "logs", "trace", "index", "wandb"};
 
 bool holds_pid(const fs::path& lock) {
   std::ifstream file(lock);
@@ -59,6 +59,7 @@ struct Names {
 Names names_in(const RunFolder::Request& request) {
   std::set<std::string> mine(own_names.begin(), own_names.end());
   mine.insert({"lock", "checkpoint", request.checkpoints.begin()->string()});
+  for (const fs::path& output : request.outputs) mine.insert(output.begin()->string());
   std::error_code none;
   Names names;
   for (const auto& entry : fs::directory_iterator(request.path, none)) {
@@ -102,6 +103,7 @@ std::optional<Error> objection(const RunFolder::Request& request) {
 Result<void> clear(const RunFolder::Request& request) {
   std::vector<fs::path> doomed;
   for (const char* name : own_names) doomed.push_back(request.path / name);
+  for (const fs::path& output : request.outputs) doomed.push_back(request.path / output);
   for (const fs::path& folder : {fs::path{"checkpoint"}, request.checkpoints})
     for (fs::path& checkpoint : checkpoints_in(request.path / folder)) doomed.push_back(std::move(checkpoint));
   for (const fs::path& entry : doomed) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "src/base/result.hpp"
 #include "tools/launcher/socket.hpp"
@@ -19,6 +20,7 @@ class RunFolder {
     foreign     ///< anything else: needs overwrite
   };
   struct Request {
+    std::vector<std::filesystem::path> outputs = {};  ///< further folders inside `path` that runs of this configuration write
     std::filesystem::path path;
     std::filesystem::path checkpoints = "checkpoint";  ///< checkpoint.folder, inside `path`
     std::filesystem::path keep;                        ///< the configuration's file, never deleted; empty: none

@@ -20,7 +20,7 @@ class RankLog final : public Log {
   void write(LogLevel level, std::string_view text) override {
     if (file_) file_->write(level, text);
     const bool grave = level == LogLevel::warning || level == LogLevel::error;
-    if (!grave && (options_.rank != Rank{0} || level == LogLevel::debug)) return;
+    if (!grave && (!options_.shown || level == LogLevel::debug)) return;
     const auto now = std::chrono::system_clock::now();
     const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
     const char* name = level == LogLevel::error ? "error" : grave ? "warning" : "info";

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <caf/actor_system.hpp>
 #include <caf/send.hpp>
@@ -185,7 +186,11 @@ class Worker {
                                                                       .mail = &mail_,
                                                                       .clock = clock_.get()});
     for (const Rank rank : ranks) {
-      const RankLogOptions log{rank, folder / "logs" / fmt::format("rank-{}.log", rank.value()), launched_};
+      const auto& shown = config_->metrics.log_ranks;
+      const RankLogOptions log{.rank = rank,
+                               .file = folder / "logs" / fmt::format("rank-{}.log", rank.value()),
+                               .shown = std::find(shown.begin(), shown.end(), static_cast<std::int64_t>(rank.value())) != shown.end(),
+                               .launched = launched_};
       auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
       TrainingRankOptions parts{.config = *config_,
                                 .world_size = place_.world_size,

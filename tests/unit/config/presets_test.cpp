@@ -73,9 +73,9 @@ TEST(Presets, TheCommandOfThePublishedMeasurementIsUnderstood) {
                                      "--training.local_batch_size=2", "--training.steps", "2000", "--metrics.enable_wandb"});
   EXPECT_TRUE(config.model.float8());
   EXPECT_EQ(config.training.steps, 2000);
-  const JobConfig later = accepted(presets / "v0.2.2/llama3_8b.toml",
-                                   {"--model.converters=quantize.linear.float8", "--quantize.linear.float8.enable_fsdp_float8_all_gather",
-                                    "--profiler.profile_freq", "1000000", "--compile.enable", "--training.local_batch_size=2"});
+  const JobConfig later =
+      accepted(presets / "v0.2.2/llama3_8b.toml", {"--model.converters=quantize.linear.float8", "--quantize.linear.float8.enable_fsdp_float8_all_gather",
+                                                   "--profiler.profile_freq", "1000000", "--compile.enable", "--training.local_batch_size=2"});
   EXPECT_TRUE(later.model.float8());
   EXPECT_TRUE(later.float8.enable_fsdp_float8_all_gather);
 }
