@@ -46,7 +46,9 @@ inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
 /// Streaming multiprocessors of the current device (132 on an H200); asked once a process and device.
 [[nodiscard]] int multiprocessors();
+/// Of the current device, ten times the major version and the minor one: 90 for Hopper.
+[[nodiscard]] int compute_capability();
 /// Whether the current device is of compute capability 9.x: thread-block clusters and sm_90a code.
-[[nodiscard]] bool hopper();
+[[nodiscard]] inline bool hopper() { return compute_capability() / 10 == 9; }
 
 }  // namespace troupe::cuda

@@ -260,13 +260,9 @@ Products::~Products() {
 }
 
 bool takes_float8(const Product& p) {
-  int device = 0, major = 0, minor = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "cudaDeviceGetAttribute");
   const auto sixteen = [](std::int64_t n) { return n % 16 == 0; };
   const auto at = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; };
-  return major * 10 + minor >= 89 && !p.a.transposed && p.b.transposed && sixteen(p.rows) && sixteen(p.columns) && sixteen(p.depth) && sixteen(p.a.stride) &&
+  return compute_capability() >= 89 && !p.a.transposed && p.b.transposed && sixteen(p.rows) && sixteen(p.columns) && sixteen(p.depth) && sixteen(p.a.stride) &&
          sixteen(p.b.stride) && sixteen(p.d_stride) && at(p.a.data) && at(p.b.data) && at(p.d) && at(p.c) &&
          (p.a.type == Element::e4m3 || p.b.type == Element::e4m3);
 }
