@@ -67,8 +67,9 @@ struct Call {
       : packed(values), dout(slope), out(slope.size()), gradients(values.size()), lse(at(c.batch * c.heads * c.sequence)) {
     const std::int64_t stride = c.all() * c.d;
     T *q = packed.get(), *dq = gradients.get();
-    forward = {q,       q + c.heads * c.d, q + (c.heads + c.kv) * c.d, out.get(), lse.get(), element_of<T>, c.batch,         c.sequence, c.heads, c.kv, c.d,
-               stride,  stride,            stride,                     c.heads * c.d, static_cast<float>(scale)};
+    forward = {
+        q,      q + c.heads * c.d, q + (c.heads + c.kv) * c.d, out.get(), lse.get(), element_of<T>, c.batch, c.sequence, c.heads, c.kv, c.d, stride, stride,
+        stride, c.heads * c.d,     static_cast<float>(scale)};
     backward = {forward, dout.get(), dq, dq + c.heads * c.d, dq + (c.heads + c.kv) * c.d, c.heads * c.d, stride, stride, stride};
   }
   DeviceArray<T> packed, dout, out, gradients;

@@ -101,8 +101,8 @@ TEST(RmsNormBackward, RepeatsBitForBit) {
   const DeviceArray<std::uint8_t> scratch(rms_norm_backward_scratch(4096));
   std::vector<float> first;
   for (int i = 0; i < 5; ++i) {
-    rms_norm_backward(stream, {dy.get(), x.get(), w.get(), rstd.get(), dx.get(), nullptr, dw.get(), false, Element::bf16, s.rows, s.columns, nullptr,
-                               scratch.get()});
+    rms_norm_backward(stream,
+                      {dy.get(), x.get(), w.get(), rstd.get(), dx.get(), nullptr, dw.get(), false, Element::bf16, s.rows, s.columns, nullptr, scratch.get()});
     if (i == 0) first = dw.host();
     EXPECT_EQ(dw.host(), first);
   }
@@ -149,9 +149,7 @@ void expect_rotary_pack(std::int64_t tokens, std::int64_t heads, std::int64_t kv
   std::vector<double> wanted(at(tokens * all * d));
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (std::int64_t h = 0; h < all; ++h) {
-      const T* from = h < heads      ? &dq[at((t * heads + h) * d)]
-                      : h < heads + kv ? &dk[at((t * kv + h - heads) * d)]
-                                       : &dv[at((t * kv + h - heads - kv) * d)];
+      const T* from = h < heads ? &dq[at((t * heads + h) * d)] : h < heads + kv ? &dk[at((t * kv + h - heads) * d)] : &dv[at((t * kv + h - heads - kv) * d)];
       for (std::int64_t p = 0; p < d / 2; ++p) {
         const std::size_t i = at((t * all + h) * d + 2 * p), angle = at((t % positions * (d / 2) + p) * 2);
         const double a = wide(from[2 * p]), b = wide(from[2 * p + 1]), cosine = table[angle], sine = -static_cast<double>(table[angle + 1]);

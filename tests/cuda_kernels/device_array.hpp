@@ -2,6 +2,7 @@
 #include <cuda_bf16.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +21,9 @@ template <class T>
 class DeviceArray {
  public:
   explicit DeviceArray(std::size_t count) : count_(count) {
-    check(cudaMalloc(&data_, std::max<std::size_t>(1, count) * sizeof(T)), "test memory");
+    void* data = nullptr;
+    check(cudaMalloc(&data, std::max<std::size_t>(1, count) * sizeof(T)), "test memory");
+    data_ = static_cast<T*>(data);
     check(cudaMemset(data_, 0xff, count * sizeof(T)), "test memory");
   }
   explicit DeviceArray(const std::vector<T>& values) : DeviceArray(values.size()) {
@@ -45,15 +48,19 @@ class DeviceArray {
 };
 
 template <class T>
-constexpr Element element_of = std::is_same_v<T, float> ? Element::f32 : std::is_same_v<T, double> ? Element::f64 : Element::bf16;
+constexpr Element element_of = std::is_same_v<T, float>    ? Element::f32
+                               : std::is_same_v<T, double> ? Element::f64
+                                                           : Element::bf16;
 
 inline double wide(float x) { return x; }
 inline double wide(double x) { return x; }
 inline double wide(BFloat16 x) { return static_cast<double>(__bfloat162float(x)); }
 template <class T>
 T to(double x) {
-  if constexpr (std::is_same_v<T, BFloat16>) return __float2bfloat16_rn(static_cast<float>(x));
-  else return static_cast<T>(x);
+  if constexpr (std::is_same_v<T, BFloat16>)
+    return __float2bfloat16_rn(static_cast<float>(x));
+  else
+    return static_cast<T>(x);
 }
 
 /// Reproducible numbers, about normal with this deviation.
@@ -108,9 +115,7 @@ float largest_of(const std::vector<T>& values) {
   return result;
 }
 
-inline std::uint8_t float8_code(Element format, float x) {
-  return format == Element::e4m3 ? cpu::to_float8<cpu::E4m3>(x) : cpu::to_float8<cpu::E5m2>(x);
-}
+inline std::uint8_t float8_code(Element format, float x) { return format == Element::e4m3 ? cpu::to_float8<cpu::E4m3>(x) : cpu::to_float8<cpu::E5m2>(x); }
 inline float float8_value(Element format, std::uint8_t code) {
   return format == Element::e4m3 ? cpu::from_float8<cpu::E4m3>(code) : cpu::from_float8<cpu::E5m2>(code);
 }

@@ -1,6 +1,7 @@
 // Casts to fp8 and transposes, against the CPU's bit arithmetic.
 #include "src/device/cuda/kernels/float8.hpp"
 
+#include "src/device/cuda/kernels/rms_norm.hpp"
 #include "src/device/cuda/kernels/transpose.hpp"
 #include "tests/cuda_kernels/device_array.hpp"
 
@@ -37,8 +38,8 @@ void expect_cast_transpose(const Shape2& shape, Element format) {
   const DeviceArray<float> largest(1), scales(2);
   amax(stream, device_x.get(), element_of<T>, static_cast<std::int64_t>(x.size()), largest.get(), false);
   EXPECT_EQ(largest.host()[0], largest_of(x));
-  cast_transpose(stream, {device_x.get(), element_of<T>, largest.get(), format, shape.rows, shape.columns, codes.get(), turned.get(), scales.get(),
-                          scales.get() + 1});
+  cast_transpose(stream,
+                 {device_x.get(), element_of<T>, largest.get(), format, shape.rows, shape.columns, codes.get(), turned.get(), scales.get(), scales.get() + 1});
   const float scale = scale_of(format, largest_of(x));
   EXPECT_EQ(scales.host()[0], scale);
   EXPECT_FLOAT_EQ(scales.host()[1], 1.0F / scale);
@@ -68,6 +69,22 @@ TEST(CastTranspose, WritesOneLayoutAlone) {
   const auto wanted = codes_of(x, Element::e4m3, 224.0F);  // values beyond the amax saturate
   EXPECT_EQ(codes.host(), wanted);
   EXPECT_EQ(turned.host(), transposed(wanted, rows, columns));
+}
+
+TEST(CastTranspose, NormsOnTheWayToTheBitsOfTheStoredNorm) {
+  for (const Shape2& shape : {Shape2{272, 4096}, {33, 100}}) {
+    Random random(4);
+    const auto x = random.values<BFloat16>(static_cast<std::size_t>(shape.rows * shape.columns));
+    const DeviceArray<BFloat16> device_x(x), w(random.values<BFloat16>(static_cast<std::size_t>(shape.columns))), y(x.size());
+    const DeviceArray<float> rstd(static_cast<std::size_t>(shape.rows)), largest(std::vector<float>{0.0F});
+    const DeviceArray<std::uint8_t> wanted(x.size()), found(x.size());
+    rms_norm(stream, {device_x.get(), w.get(), y.get(), rstd.get(), Element::bf16, shape.rows, shape.columns, 1e-5F, largest.get()});
+    CastTranspose call{y.get(), Element::bf16, largest.get(), Element::e4m3, shape.rows, shape.columns, nullptr, wanted.get()};
+    cast_transpose(stream, call);
+    call.x = device_x.get(), call.transposed = found.get(), call.rstd = rstd.get(), call.norm_weight = w.get();
+    cast_transpose(stream, call);
+    EXPECT_EQ(found.host(), wanted.host());
+  }
 }
 
 TEST(Quantize, KeepsNanSaturatesInfinityAndKeepsTheSignOfZero) {

@@ -46,7 +46,8 @@ void expect_cross_entropy(std::int64_t rows, std::int64_t columns, double deviat
 }
 
 TEST(CrossEntropy, AgreesWithFp64AndAddsToTheSums) {
-  for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{40, 128256}, {9, 32000}, {5, 151936}, {7, 50257}, {300, 257}, {3, 8}, {2, 270000}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<std::int64_t, std::int64_t>{40, 128256}, {9, 32000}, {5, 151936}, {7, 50257}, {300, 257}, {3, 8}, {2, 270000}}) {
     SCOPED_TRACE(testing::Message() << rows << " x " << columns);
     expect_cross_entropy<BFloat16>(rows, columns, 2);
     expect_cross_entropy<float>(rows, columns, 10);
@@ -93,8 +94,7 @@ void expect_embedding(std::int64_t count, std::int64_t vocabulary, std::int64_t 
   const DeviceArray<float> dtable(old);
   const DeviceArray<std::uint8_t> scratch(embedding_backward_scratch(count));
   embedding(stream, device_tokens.get(), count, device_table.get(), vocabulary, columns, element_of<T>, out.get());
-  embedding_backward(stream,
-                     {device_tokens.get(), device_dout.get(), element_of<T>, dtable.get(), accumulate, count, vocabulary, columns, scratch.get()});
+  embedding_backward(stream, {device_tokens.get(), device_dout.get(), element_of<T>, dtable.get(), accumulate, count, vocabulary, columns, scratch.get()});
   const auto looked_up = out.host();
   for (std::int64_t t = 0; t < count; ++t) {
     for (std::int64_t c = 0; c < columns; ++c) {

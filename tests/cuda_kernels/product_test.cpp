@@ -1,6 +1,7 @@
 // Matrix products against a plain kernel, and that one against fp64 on the host.
 #include "src/device/cuda/kernels/product.hpp"
 
+#include "src/device/cuda/kernels/float8.hpp"
 #include "tests/cuda_kernels/device_array.hpp"
 
 namespace troupe::cuda {
@@ -88,12 +89,12 @@ void expect_product(const Sizes& s, Element a_type, bool a_transposed, Element b
   const Filled a = filled(a_type, s.rows * s.depth, 1), b = filled(b_type, s.columns * s.depth, 2), old = filled(d_type, s.rows * s.columns, 3);
   const DeviceArray<std::uint8_t> device_a(a.bytes), device_b(b.bytes), workspace(workspace_bytes), residual(old.bytes);
   const bool float8 = size_of(a_type) == 1;
-  const DeviceArray<float> inverse(std::vector<float>{0.25F, 0.0625F});
+  const DeviceArray<float> inverse(std::vector<float>{0.25F, 0.0625F, 0, 0, 0.0625F});
   p.a.data = device_a.get(), p.b.data = device_b.get();
-  if (float8) p.a.inverse_scale = inverse.get(), p.b.inverse_scale = inverse.get() + 1;
+  if (float8) p.a.inverse_scale = inverse.get(), p.b.inverse_scale = inverse.get() + 4;
   const double factor = float8 ? 0.25 * 0.0625 : 1;
   const std::vector<double> nothing(old.values.size());
-  Products swept({.sweep = true, .candidates = 8, .repeats = 1}), first({.sweep = false});
+  Products swept({.sweep = true, .candidates = 8, .rounds = 1, .milliseconds = 0.1}), first({.sweep = false});
   for (const int added : {0, 1, 2}) {
     const auto wanted = multiplied(p, a, b, added == 0 ? nothing : old.values, factor);
     for (Products* products : {&swept, &first, static_cast<Products*>(nullptr)}) {
@@ -101,8 +102,11 @@ void expect_product(const Sizes& s, Element a_type, bool a_transposed, Element b
       p.d = d.get();
       p.accumulate = added == 1;
       p.c = added == 2 ? residual.get() : nullptr;
-      if (products != nullptr) products->run(stream, p, workspace.get(), workspace_bytes);
-      else plain_product(stream, p);
+      if (products != nullptr)
+        products->run(stream, p, workspace.get(), workspace_bytes);
+      else
+        plain_product(stream, p);
+      EXPECT_TRUE(products == nullptr || s.rows < 128 || products->refused().empty()) << products->refused();
       expect_close(result_of(d, d_type, wanted.size()), wanted, products == nullptr ? "plain" : products == &swept ? "swept" : "first", tolerance);
     }
   }
@@ -131,6 +135,24 @@ TEST(Product, OfFp8TakesBothFormatsAndAnyShape) {
     expect_product(s, Element::e5m2, false, Element::e4m3, true, Element::f32, 1e-3);
     expect_product(s, Element::e5m2, true, Element::e4m3, false, Element::f32, 1e-3);
   }
+}
+
+TEST(Product, OfFp8RefusesScalesThatAreNotAligned) {
+  const DeviceArray<float> scales(std::vector<float>(64, 0.5F)), inverse(8);
+  const DeviceArray<std::uint8_t> a(std::vector<std::uint8_t>(256 * 256, 0x38)), d(256 * 256 * 2), workspace(workspace_bytes);
+  Products products({.sweep = false});
+  Product p = product_of({256, 256, 256}, Element::e4m3, false, Element::e4m3, true, Element::bf16);
+  p.a.data = p.b.data = a.get();
+  p.d = d.get();
+  p.a.inverse_scale = scales.get();
+  p.b.inverse_scale = scales.get() + 1;
+  EXPECT_THROW(products.run(stream, p, workspace.get(), workspace_bytes), std::invalid_argument);
+  inverse_scales(stream, scales.get(), scales.get() + 1, inverse.get());  // as they come from the casts
+  p.a.inverse_scale = inverse.get();
+  p.b.inverse_scale = inverse.get() + 4;
+  products.run(stream, p, workspace.get(), workspace_bytes);
+  EXPECT_EQ(products.refused(), "");
+  EXPECT_EQ(result_of(d, Element::bf16, 256 * 256), std::vector<double>(256 * 256, 256.0 * 4));
 }
 
 TEST(Product, StoredChoicesAreTakenAndForeignOnesRefused) {

@@ -7,9 +7,10 @@ namespace troupe::cuda {
 namespace {
 
 constexpr int threads = 256;
-constexpr int quad = 4;    // elements of a vector: 16 bytes
-constexpr int rounds = 4;  // vectors of a thread, two in flight together
-constexpr std::int64_t chunk = std::int64_t(threads) * quad * rounds;
+constexpr int quad = 4;  // elements of a vector: 16 bytes
+constexpr int vectors_a_thread = 2, vectors_at_once = 1;
+
+__host__ __device__ constexpr std::int64_t chunk_of(int rounds) { return std::int64_t(threads) * quad * rounds; }
 
 using List = TensorList<AdamWTensor, 40>;
 
@@ -49,14 +50,15 @@ __device__ void update(float& parameter, float gradient, float& first, float& se
   parameter = parameter * c.keep - c.step_size * (first / (sqrtf(second) * c.root_factor + c.eps));
 }
 
+/// A thread steps `rounds` vectors, `together` of them in flight at once.
+template <int rounds, int together>
 __global__ void __launch_bounds__(threads) adamw_kernel(const List list, const Constants* constants) {
   const int which = list.of_chunk(static_cast<std::int32_t>(blockIdx.x));
   const Constants c = constants[which];
   if (c.commit == 0) return;
   const AdamWTensor& tensor = list.tensor[which];
-  const std::int64_t begin = (blockIdx.x - list.first[which]) * chunk + std::int64_t(threadIdx.x) * quad;
+  const std::int64_t begin = (blockIdx.x - list.first[which]) * chunk_of(rounds) + std::int64_t(threadIdx.x) * quad;
   std::uint32_t found = 0;
-  constexpr int together = 2;
 #pragma unroll
   for (int round = 0; round < rounds; round += together) {
     float4 p[together], g[together], m[together], v[together];
@@ -109,12 +111,12 @@ void adamw(cudaStream_t stream, const AdamWTensor* tensors, std::size_t count, c
       refuse("adamw", "16-byte aligned tensors");
     }
   }
-  in_lists<List>(tensors, count, chunk, [&](const List& list, std::int64_t chunks, std::size_t begin) {
+  in_lists<List>(tensors, count, chunk_of(vectors_a_thread), [&](const List& list, std::int64_t chunks, std::size_t begin) {
     auto* constants = static_cast<Constants*>(scratch) + begin;
     constants_kernel<<<1, 64, 0, stream>>>(list, step, learning_rate, verdict, constants);
     check_launch("adamw");
     if (chunks == 0) return;
-    adamw_kernel<<<grid(chunks), threads, 0, stream>>>(list, constants);
+    adamw_kernel<vectors_a_thread, vectors_at_once><<<grid(chunks), threads, 0, stream>>>(list, constants);
     check_launch("adamw");
   });
 }

@@ -1,5 +1,8 @@
 #include <cooperative_groups.h>
 
+#include <atomic>
+
+#include "src/device/cuda/kernels/bulk_copy.cuh"
 #include "src/device/cuda/kernels/cross_entropy.hpp"
 #include "src/device/cuda/kernels/dispatch.cuh"
 #include "src/device/cuda/kernels/reduce.cuh"
@@ -7,34 +10,9 @@
 namespace troupe::cuda {
 namespace {
 
-constexpr int threads = 512;
-
-/// A running softmax: the largest value, and Σ exp(x − largest).
-struct Softmax {
-  float top, sum;
-};
-__device__ Softmax merged(Softmax a, Softmax b) {
-  if (a.top < b.top) {
-    const Softmax c = a;
-    a = b;
-    b = c;
-  }
-  if (b.sum != 0.0F) a.sum += b.sum * __expf(b.top - a.top);
-  return a;
-}
-
-__device__ Softmax over_block_merged(Softmax value, Softmax* room) {
-#pragma unroll
-  for (int offset = lanes / 2; offset > 0; offset /= 2) {
-    const Softmax other{__shfl_xor_sync(0xffffffffU, value.top, offset), __shfl_xor_sync(0xffffffffU, value.sum, offset)};
-    value = merged(value, other);
-  }
-  if (threadIdx.x % lanes == 0) room[threadIdx.x / lanes] = value;
-  __syncthreads();
-  value = room[0];
-  for (int i = 1; i < static_cast<int>(blockDim.x) / lanes; ++i) value = merged(value, room[i]);
-  return value;
-}
+constexpr int plain_threads = 512;
+constexpr float log2_of_e = 1.4426950408889634F;
+constexpr float infinity = __builtin_huge_valf();
 
 /// 2^x by the special-function unit.
 __device__ float power_of_two(float x) {
@@ -42,169 +20,241 @@ __device__ float power_of_two(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
-constexpr float log2_of_e = 1.4426950408889634F;
 
-/// Where a row is read and written by a cluster: vector i of this thread, interleaved over blocks.
-template <int cluster, int block, int vectors>
-struct Share {
-  std::int64_t whole;  ///< vectors of the row
-  int rank;
-  [[nodiscard]] __device__ std::int64_t at(int i) const { return (static_cast<std::int64_t>(i) * cluster + rank) * block + threadIdx.x; }
-  [[nodiscard]] __device__ bool has(int i) const { return at(i) < whole; }
+/// A running softmax: the largest value, and Σ exp(x − largest).
+struct Softmax {
+  float top, sum;
 };
+/// The same bits whichever comes first. Nothing but −∞ adds nothing; a sum of NaN stays.
+__device__ Softmax merged(Softmax a, Softmax b) {
+  const bool first = a.top >= b.top;
+  const float top = first ? a.top : b.top, low = first ? b.top : a.top;
+  const float keep = first ? a.sum : b.sum, other = first ? b.sum : a.sum;
+  return {top, low == -infinity ? keep + other : keep + other * power_of_two((low - top) * log2_of_e)};
+}
+__device__ Softmax over_warp_merged(Softmax value) {
+#pragma unroll
+  for (int offset = lanes / 2; offset > 0; offset /= 2) {
+    value = merged(value, {__shfl_xor_sync(0xffffffffU, value.top, offset), __shfl_xor_sync(0xffffffffU, value.sum, offset)});
+  }
+  return value;
+}
+
+__device__ float largest_of(const Packed<BFloat16>& value) {
+  const auto pair = [](std::uint32_t word) { return *reinterpret_cast<const __nv_bfloat162*>(&word); };
+  const __nv_bfloat162 top = __hmax2(__hmax2(pair(value.words.x), pair(value.words.y)), __hmax2(pair(value.words.z), pair(value.words.w)));
+  return fmaxf(__low2float(top), __high2float(top));
+}
+__device__ float largest_of(const Packed<float>& value) {
+  const float4 &a = value.low, &b = value.high;
+  return fmaxf(fmaxf(fmaxf(a.x, a.y), fmaxf(a.z, a.w)), fmaxf(fmaxf(b.x, b.y), fmaxf(b.z, b.w)));
+}
+template <class T>
+__device__ Packed<T> nothing8();  ///< −∞, whose exponential is zero
+template <>
+__device__ Packed<BFloat16> nothing8() {
+  return {make_uint4(0xff80ff80U, 0xff80ff80U, 0xff80ff80U, 0xff80ff80U)};
+}
+template <>
+__device__ Packed<float> nothing8() {
+  return {make_float4(-infinity, -infinity, -infinity, -infinity), make_float4(-infinity, -infinity, -infinity, -infinity)};
+}
 
 template <int vectors, class T>
-__device__ Softmax softmax_of(const Packed<T> (&loaded)[vectors], const bool (&there)[vectors]) {
-  Softmax mine{-INFINITY, 0};
+__device__ Softmax softmax_of(const Packed<T> (&held)[vectors]) {
+  Softmax mine{-infinity, 0};
+#pragma unroll
+  for (int i = 0; i < vectors; ++i) mine.top = fmaxf(mine.top, largest_of(held[i]));
+  const float base = mine.top == -infinity ? 0.0F : mine.top * log2_of_e;
+  float sum[2] = {0, 0};
 #pragma unroll
   for (int i = 0; i < vectors; ++i) {
     float v[width];
-    unpack(loaded[i], v);
+    unpack(held[i], v);
 #pragma unroll
-    for (float value : v) mine.top = there[i] ? fmaxf(mine.top, value) : mine.top;
+    for (int j = 0; j < width; ++j) sum[j % 2] += power_of_two(v[j] * log2_of_e - base);
   }
-  const float base = mine.top == -INFINITY ? 0.0F : mine.top * log2_of_e;  // a thread that saw nothing but −∞ adds nothing
-#pragma unroll
-  for (int i = 0; i < vectors; ++i) {
-    float v[width];
-    unpack(loaded[i], v);
-#pragma unroll
-    for (float value : v) mine.sum += there[i] ? power_of_two(value * log2_of_e - base) : 0.0F;
-  }
+  mine.sum = sum[0] + sum[1];
   return mine;
 }
 
-/// A row is held in the registers of a cluster of blocks: one read, one write.
-template <int cluster, int block, int vectors, class T>
-__global__ void __launch_bounds__(block) cluster_kernel(const CrossEntropy call) {
+/// Of every warp of a cluster of blocks, in each block's shared memory.
+template <int cluster, int warps>
+struct ClusterParts {
+  Softmax part[cluster * warps];
+  [[nodiscard]] __device__ Softmax all() const {
+    Softmax result{-infinity, 0};
+#pragma unroll
+    for (int i = 0; i < (cluster * warps + lanes - 1) / lanes; ++i) {
+      const int at = i * lanes + static_cast<int>(threadIdx.x) % lanes;
+      if (at < cluster * warps) result = merged(result, part[at]);
+    }
+    return over_warp_merged(result);
+  }
+};
+
+/// Writes the gradient over a thread's vectors; `part` is the block's part of the row, `label` counted from its beginning.
+template <int block, int vectors, class T>
+__device__ void write_gradient(const Packed<T> (&held)[vectors], T* part, int whole, std::int64_t label, Softmax all, float scale, float* loss) {
+  const float factor = scale / all.sum, base = all.top * log2_of_e;
+#pragma unroll
+  for (int i = 0; i < vectors; ++i) {
+    const int at = i * block + static_cast<int>(threadIdx.x);
+    if (at >= whole) continue;
+    float v[width];
+    unpack(held[i], v);
+#pragma unroll
+    for (float& value : v) value = power_of_two(value * log2_of_e - base) * factor;
+    if (static_cast<std::int64_t>(at) * width <= label && label < static_cast<std::int64_t>(at + 1) * width) {
+      float logits[width];
+      unpack(held[i], logits);
+#pragma unroll
+      for (int j = 0; j < width; ++j) {
+        if (label - static_cast<std::int64_t>(at) * width != j) continue;
+        v[j] -= scale;
+        *loss = logf(all.sum) + (all.top - logits[j]);
+      }
+    }
+    store8(part + static_cast<std::int64_t>(at) * width, pack<T>(v));
+  }
+}
+
+/// A row belongs to a cluster of blocks, each with a contiguous part that it holds in registers, so that a logit is read once. Clusters walk
+/// through the rows; while a row is worked on, the next one's part is on its way to shared memory. Dynamic shared memory: the part.
+template <class T, int cluster, int block, int vectors, int blocks>
+__global__ void __launch_bounds__(block, blocks) cluster_kernel(const CrossEntropy call) {
 #if __CUDA_ARCH__ >= 900
-  namespace cg = cooperative_groups;
-  __shared__ Softmax room[block / lanes];
-  __shared__ Softmax parts[cluster];
-  const std::int64_t row = blockIdx.x / cluster;
-  const Share<cluster, block, vectors> share{call.columns / width, static_cast<int>(blockIdx.x % cluster)};
-  auto* logits = static_cast<T*>(call.logits) + row * call.columns;
-  const std::int64_t label = call.labels[row];
-  if (label < 0 || label >= call.columns) {
+  extern __shared__ uint4 stage[];
+  __shared__ BulkStage arriving;
+  __shared__ ClusterParts<cluster, block / lanes> parts[2];  // two turns, so that one barrier a row suffices
+  const auto group = cooperative_groups::this_cluster();
+  const int rank = static_cast<int>(blockIdx.x % cluster), thread = static_cast<int>(threadIdx.x), lane = thread % lanes;
+  const int row_vectors = static_cast<int>(call.columns / width), share = (row_vectors + cluster - 1) / cluster;
+  const int whole = min(share, row_vectors - rank * share);  // the last part is the shortest
+  const std::int64_t first_column = static_cast<std::int64_t>(rank) * share * width, step = gridDim.x / cluster;
+  const auto part_of = [&](std::int64_t row) { return static_cast<T*>(call.logits) + row * call.columns + first_column; };
+  const auto fill = [&](std::int64_t row) { arriving.fill(stage, part_of(row), static_cast<std::uint32_t>(whole * width * static_cast<int>(sizeof(T)))); };
+  std::int64_t row = blockIdx.x / cluster;
+  if (thread == 0) {
+    arriving.prepare();
+    fill(row);
+  }
+  group.sync();            // all blocks run: their shared memory may be written
+  std::uint32_t turn = 0;  // of the rows with a label: those without one meet no barrier
+  for (std::uint32_t phase = 0; row < call.rows; phase ^= 1, row += step) {
+    const std::int64_t label = call.labels[row];
+    Packed<T> held[vectors];
+    arriving.wait(phase);
 #pragma unroll
     for (int i = 0; i < vectors; ++i) {
-      if (share.has(i)) store8(logits + share.at(i) * width, zero8<T>());
+      const int at = i * block + thread;
+      held[i] = at < whole ? load8(reinterpret_cast<const T*>(stage) + at * width) : nothing8<T>();
     }
-    if (share.rank == 0 && threadIdx.x == 0) call.losses[row] = label < 0 ? 0.0F : __int_as_float(0x7fffffff);
-    return;
-  }
-  if constexpr (cluster > 1) asm volatile("barrier.cluster.arrive.relaxed.aligned;");  // "this block runs": its shared memory may be written
-  Packed<T> loaded[vectors];
-  bool there[vectors];
+    __syncthreads();
+    if (thread == 0 && row + step < call.rows) fill(row + step);
+    if (label < 0 || label >= call.columns) {
 #pragma unroll
-  for (int i = 0; i < vectors; ++i) {
-    there[i] = share.has(i);
-    loaded[i] = there[i] ? load8(logits + share.at(i) * width) : zero8<T>();
-  }
-  Softmax all = over_block_merged(softmax_of(loaded, there), room);
-  if constexpr (cluster > 1) {
-    cg::cluster_group group = cg::this_cluster();
-    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-    if (threadIdx.x < cluster) *group.map_shared_rank(&parts[share.rank], static_cast<int>(threadIdx.x)) = all;
+      for (int i = 0; i < vectors; ++i) {
+        if (i * block + thread < whole) store8(part_of(row) + (i * block + thread) * width, zero8<T>());
+      }
+      if (rank == 0 && thread == 0) call.losses[row] = label < 0 ? 0.0F : __int_as_float(0x7fffffff);
+      continue;
+    }
+    const Softmax mine = over_warp_merged(softmax_of(held));
+    if (lane < cluster) group.map_shared_rank(&parts[turn], static_cast<unsigned>(lane))->part[rank * (block / lanes) + thread / lanes] = mine;
     group.sync();
-    all = parts[0];
-#pragma unroll
-    for (int i = 1; i < cluster; ++i) all = merged(all, parts[i]);
-  }
-  const float scale = static_cast<float>(call.grad_scale), factor = scale / all.sum, base = all.top * log2_of_e;
-#pragma unroll
-  for (int i = 0; i < vectors; ++i) {
-    if (!there[i]) continue;
-    float v[width];
-    unpack(loaded[i], v);
-    const std::int64_t first = share.at(i) * width;
-    const bool mine = label >= first && label < first + width;
-    float target = 0;
-#pragma unroll
-    for (int j = 0; j < width; ++j) {
-      const float p = power_of_two(v[j] * log2_of_e - base) * factor;
-      const bool here = mine && label == first + j;
-      target = here ? v[j] : target;
-      v[j] = here ? p - scale : p;
-    }
-    store8(logits + first, pack<T>(v));
-    if (mine) call.losses[row] = logf(all.sum) + (all.top - target);
+    write_gradient<block>(held, part_of(row), whole, label - first_column, parts[turn].all(), static_cast<float>(call.grad_scale), call.losses + row);
+    turn ^= 1;
   }
 #endif
 }
 
 /// Any row length and alignment; a block a row, read twice.
 template <class T>
-__global__ void __launch_bounds__(threads) plain_kernel(const CrossEntropy call) {
-  __shared__ Softmax room[threads / lanes];
+__global__ void __launch_bounds__(plain_threads) plain_kernel(const CrossEntropy call) {
+  __shared__ Softmax room[plain_threads / lanes];
   auto* row = static_cast<T*>(call.logits) + blockIdx.x * call.columns;
   const std::int64_t label = call.labels[blockIdx.x];
   if (label < 0 || label >= call.columns) {
-    for (std::int64_t i = threadIdx.x; i < call.columns; i += threads) row[i] = narrow<T>(0.0F);
+    for (std::int64_t i = threadIdx.x; i < call.columns; i += plain_threads) row[i] = narrow<T>(0.0F);
     if (threadIdx.x == 0) call.losses[blockIdx.x] = label < 0 ? 0.0F : __int_as_float(0x7fffffff);
     return;
   }
-  float top = -INFINITY;
-  for (std::int64_t i = threadIdx.x; i < call.columns; i += threads) top = fmaxf(top, widen(row[i]));
-  Softmax mine{top, 0};
-  const float base = top == -INFINITY ? 0.0F : top;  // a thread that saw nothing but −∞ adds nothing
-  for (std::int64_t i = threadIdx.x; i < call.columns; i += threads) mine.sum += __expf(widen(row[i]) - base);
+  Softmax all{-infinity, 0};
+  for (std::int64_t i = threadIdx.x; i < call.columns; i += plain_threads) all.top = fmaxf(all.top, widen(row[i]));
+  const float mine = all.top == -infinity ? 0.0F : all.top * log2_of_e;
+  for (std::int64_t i = threadIdx.x; i < call.columns; i += plain_threads) all.sum += power_of_two(widen(row[i]) * log2_of_e - mine);
+  all = over_warp_merged(all);
+  if (threadIdx.x % lanes == 0) room[threadIdx.x / lanes] = all;
   const float target = widen(row[label]);
-  const Softmax all = over_block_merged(mine, room);
-  __syncthreads();  // the label's logit has been read
-  const float factor = static_cast<float>(call.grad_scale) / all.sum;
-  for (std::int64_t i = threadIdx.x; i < call.columns; i += threads) {
-    const float p = __expf(widen(row[i]) - all.top) * factor;
-    row[i] = narrow<T>(i == label ? p - static_cast<float>(call.grad_scale) : p);
+  __syncthreads();
+  all = room[0];
+  for (int i = 1; i < plain_threads / lanes; ++i) all = merged(all, room[i]);
+  const float scale = static_cast<float>(call.grad_scale), factor = scale / all.sum, base = all.top * log2_of_e;
+  for (std::int64_t i = threadIdx.x; i < call.columns; i += plain_threads) {
+    const float p = power_of_two(widen(row[i]) * log2_of_e - base) * factor;
+    row[i] = narrow<T>(i == label ? p - scale : p);
   }
   if (threadIdx.x == 0) call.losses[blockIdx.x] = logf(all.sum) + (all.top - target);
 }
 
 /// One block; row i is always added by the same thread in the same order.
-__global__ void __launch_bounds__(threads) totals_kernel(const float* losses, const std::int32_t* labels, std::int64_t rows, VerdictSums* sums) {
-  __shared__ double room[threads / lanes];
+__global__ void __launch_bounds__(plain_threads) totals_kernel(const float* losses, const std::int32_t* labels, std::int64_t rows, VerdictSums* sums) {
+  __shared__ double room[plain_threads / lanes];
   double loss = 0, tokens = 0, bad = 0;
-  for (std::int64_t i = threadIdx.x; i < rows; i += threads) {
+  for (std::int64_t i = threadIdx.x; i < rows; i += plain_threads) {
     if (labels[i] < 0) continue;
     loss += static_cast<double>(losses[i]);
     tokens += 1;
     if (!isfinite(losses[i])) bad += 1;
   }
-  loss = over_block<Sum, threads>(loss, room);
-  tokens = over_block<Sum, threads>(tokens, room);
-  bad = over_block<Sum, threads>(bad, room);
+  loss = over_block<Sum, plain_threads>(loss, room);
+  tokens = over_block<Sum, plain_threads>(tokens, room);
+  bad = over_block<Sum, plain_threads>(bad, room);
   if (threadIdx.x != 0) return;
   sums->loss += loss;
   sums->tokens += tokens;
   sums->bad += bad;
 }
 
-template <int cluster, int block, int vectors, class T>
+template <class T, int cluster, int block, int vectors, int blocks>
 void launch(cudaStream_t stream, const CrossEntropy& call) {
+  const auto kernel = cluster_kernel<T, cluster, block, vectors, blocks>;
   cudaLaunchConfig_t config{};
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim.x = cluster;
   attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-  config.gridDim = dim3(grid(call.rows * cluster));
   config.blockDim = dim3(block);
   config.stream = stream;
   config.attrs = &attribute;
   config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, cluster_kernel<cluster, block, vectors, T>, call), "cross_entropy");
+  config.dynamicSmemBytes = static_cast<std::size_t>(ceil_div(call.columns / width, cluster)) * width * sizeof(T);
+  static std::atomic<int> known{0};  // clusters that run at once with the largest part
+  int clusters = known.load(std::memory_order_relaxed);
+  if (clusters == 0) {
+    constexpr int most = block * vectors * width * static_cast<int>(sizeof(T));
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), "cross_entropy");
+    config.gridDim = dim3(cluster);
+    check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config), "cross_entropy");
+    known.store(clusters, std::memory_order_relaxed);
+  }
+  config.gridDim = dim3(grid((clusters < call.rows ? clusters : call.rows) * cluster));
+  check(cudaLaunchKernelEx(&config, kernel, call), "cross_entropy");
 }
 
 template <class T>
 void launch_for(cudaStream_t stream, const CrossEntropy& call) {
+  constexpr int threads = sizeof(T) == 2 ? 256 : 512, vectors = sizeof(T) == 2 ? 8 : 4, blocks = sizeof(T) == 2 ? 4 : 2;
   const std::int64_t whole = call.columns / width;
-  if (!hopper() || call.columns % width != 0 || !aligned(call.logits) || whole > 8 * threads * 8) {
-    plain_kernel<T><<<grid(call.rows), threads, 0, stream>>>(call);
-  } else if (whole <= 2 * threads * 4) {
-    launch<2, threads, 4, T>(stream, call);
-  } else if (whole <= 8 * threads * 4) {
-    launch<8, threads, 4, T>(stream, call);
+  if (!hopper() || call.columns % width != 0 || !aligned(call.logits) || whole < 64 || whole > 8 * 512 * 8 || (sizeof(T) == 4 && whole > 8 * 512 * 6)) {
+    plain_kernel<T><<<grid(call.rows), plain_threads, 0, stream>>>(call);
+  } else if (whole <= 2 * threads * vectors) {
+    launch<T, 2, threads, vectors, blocks>(stream, call);
+  } else if (whole <= 8 * threads * vectors) {
+    launch<T, 8, threads, vectors, blocks>(stream, call);
   } else {
-    launch<8, threads, 8, T>(stream, call);
+    launch<T, 8, 512, sizeof(T) == 2 ? 8 : 6, sizeof(T) == 2 ? 2 : 1>(stream, call);
   }
 }
 
@@ -214,7 +264,7 @@ void cross_entropy(cudaStream_t stream, const CrossEntropy& call) {
   if (call.rows == 0) return;
   with_floating("cross_entropy", call.type, [&](auto tag) { launch_for<decltype(tag)>(stream, call); });
   check_launch("cross_entropy");
-  totals_kernel<<<1, threads, 0, stream>>>(call.losses, call.labels, call.rows, call.sums);
+  totals_kernel<<<1, plain_threads, 0, stream>>>(call.losses, call.labels, call.rows, call.sums);
   check_launch("cross_entropy");
 }
 

@@ -7,6 +7,7 @@ namespace troupe::cuda {
 namespace {
 
 constexpr int threads = 256;
+constexpr int rows_a_block = 16;
 constexpr int at_once = 4;  // occurrences whose rows are in flight together
 
 template <class T>
@@ -45,18 +46,15 @@ __device__ std::int64_t lower_bound(const std::uint32_t* keys, std::int64_t coun
   return first;
 }
 
-/// A block a row of the table; the sort is stable, so a row's occurrences stand in token order.
+/// A row of dtable: Σ over its occurrences, which stand in token order because the sort is stable.
 template <class T>
-__global__ void __launch_bounds__(threads)
-    gather_kernel(const EmbeddingBackward call, const std::uint32_t* __restrict__ keys, const std::int32_t* __restrict__ positions, bool vectors) {
-  __shared__ std::int64_t range[2];
-  const std::int64_t row = blockIdx.x;
-  if (threadIdx.x < 2) range[threadIdx.x] = lower_bound(keys, call.count, static_cast<std::uint32_t>(row + threadIdx.x));
-  __syncthreads();
-  const std::int64_t first = range[0], last = range[1];
-  if (first == last && call.accumulate) return;
-  float* to = call.dtable + row * call.columns;
+__device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __restrict__ positions, bool vectors, float* to, std::int64_t first,
+                          std::int64_t last) {
   const auto* dout = static_cast<const T*>(call.dout);
+  if (vectors && first == last) {  // whole sectors a store: most rows of a large vocabulary do not occur
+    for (std::int64_t i = threadIdx.x * 4; i < call.columns; i += threads * 4) *reinterpret_cast<float4*>(to + i) = make_float4(0, 0, 0, 0);
+    return;
+  }
   if (!vectors) {
     for (std::int64_t i = threadIdx.x; i < call.columns; i += threads) {
       float sum = call.accumulate ? to[i] : 0.0F;
@@ -82,6 +80,20 @@ __global__ void __launch_bounds__(threads)
       }
     }
     store8(to + i, pack<float>(sum));
+  }
+}
+
+/// A block some rows of the table: their places in the sorted list are searched side by side.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    gather_kernel(const EmbeddingBackward call, const std::uint32_t* __restrict__ keys, const std::int32_t* __restrict__ positions, bool vectors) {
+  __shared__ std::int64_t begin[rows_a_block + 1];
+  const std::int64_t row0 = std::int64_t(blockIdx.x) * rows_a_block;
+  if (threadIdx.x <= rows_a_block) begin[threadIdx.x] = lower_bound(keys, call.count, static_cast<std::uint32_t>(row0 + threadIdx.x));
+  __syncthreads();
+  for (int i = 0; i < rows_a_block && row0 + i < call.vocabulary; ++i) {
+    if (begin[i] == begin[i + 1] && call.accumulate) continue;
+    write_row<T>(call, positions, vectors, call.dtable + (row0 + i) * call.columns, begin[i], begin[i + 1]);
   }
 }
 
@@ -137,7 +149,7 @@ void embedding_backward(cudaStream_t stream, const EmbeddingBackward& call) {
   with_floating("embedding_backward", call.type, [&](auto tag) {
     using T = decltype(tag);
     const bool vectors = call.columns % width == 0 && aligned(call.dout) && aligned(call.dtable);
-    gather_kernel<T><<<grid(call.vocabulary), threads, 0, stream>>>(call, sorted_keys, sorted_positions, vectors);
+    gather_kernel<T><<<grid(ceil_div(call.vocabulary, rows_a_block)), threads, 0, stream>>>(call, sorted_keys, sorted_positions, vectors);
   });
   check_launch("embedding_backward");
 }

@@ -39,7 +39,7 @@ __global__ void scale_kernel(const float* amax, float largest, float* scale, flo
 }
 
 __global__ void inverse_kernel(const float* a, const float* b, float* inverse) {
-  if (threadIdx.x < 2) inverse[threadIdx.x] = static_cast<float>(1.0 / static_cast<double>(threadIdx.x == 0 ? *a : *b));
+  if (threadIdx.x < 2) inverse[threadIdx.x * 4] = static_cast<float>(1.0 / static_cast<double>(threadIdx.x == 0 ? *a : *b));
 }
 
 template <Element E, class T>

@@ -13,7 +13,7 @@ void amax(cudaStream_t stream, const void* x, Element type, std::int64_t count, 
 /// One launch for all scalars of a step (K14).
 void scale_from_amax(cudaStream_t stream, const float* amax, Element format, float* scale, float* inverse, std::int64_t count = 1);
 
-/// inverse[0] = 1 / *a, inverse[1] = 1 / *b.
+/// inverse[0] = 1 / *a, inverse[4] = 1 / *b: 16 bytes apart, because matrix products want their scales so aligned. inverse: 8 floats.
 void inverse_scales(cudaStream_t stream, const float* a, const float* b, float* inverse);
 
 /// out = saturate(x × *scale); x fp32 or bf16, out of `format`.

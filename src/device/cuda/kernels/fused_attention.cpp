@@ -99,8 +99,8 @@ Plan backward_plan(cudnnHandle_t handle, const AttentionBackward& b, bool determ
   const Tensor q = input(*graph, id_q, a, a.heads, a.q_stride), k = input(*graph, id_k, a, a.kv_heads, a.k_stride),
                v = input(*graph, id_v, a, a.kv_heads, a.v_stride), out = input(*graph, id_out, a, a.heads, a.out_stride),
                dout = input(*graph, id_dout, a, a.heads, b.dout_stride);
-  const Tensor lse = graph->tensor(
-      fe::graph::Tensor_attributes().set_uid(id_lse).set_dim(lse_dims(a)).set_stride(lse_strides(a)).set_data_type(fe::DataType_t::FLOAT));
+  const Tensor lse =
+      graph->tensor(fe::graph::Tensor_attributes().set_uid(id_lse).set_dim(lse_dims(a)).set_stride(lse_strides(a)).set_data_type(fe::DataType_t::FLOAT));
   const auto options = fe::graph::SDPA_backward_attributes().set_causal_mask(true).set_attn_scale(a.scale).set_deterministic_algorithm(deterministic);
   auto [dq, dk, dv] = graph->sdpa_backward(q, k, v, out, dout, lse, options);
   output(dq, id_dq, a, a.heads, b.dq_stride);
@@ -132,8 +132,8 @@ void* writable(const void* data) { return const_cast<void*>(data); }
 
 Pointers pointers_of(const AttentionBackward& b) {
   const Attention& a = b.forward;
-  return {{id_q, writable(a.q)}, {id_k, writable(a.k)}, {id_v, writable(a.v)}, {id_out, a.out}, {id_lse, a.lse},
-          {id_dout, writable(b.dout)}, {id_dq, b.dq}, {id_dk, b.dk}, {id_dv, b.dv}};
+  return {{id_q, writable(a.q)},       {id_k, writable(a.k)}, {id_v, writable(a.v)}, {id_out, a.out}, {id_lse, a.lse},
+          {id_dout, writable(b.dout)}, {id_dq, b.dq},         {id_dk, b.dk},         {id_dv, b.dv}};
 }
 
 /// Sequence `s`, key heads from `kv` on.

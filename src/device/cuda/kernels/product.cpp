@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <sstream>
 #include <tuple>
@@ -29,6 +31,9 @@ cudaDataType_t data_type(Element element) {
 }
 
 bool is_float8(Element element) { return element == Element::e4m3 || element == Element::e5m2; }
+
+constexpr std::size_t finalists = 5;      // of a sweep
+constexpr double clearly_faster = 1.004;  // times that differ less are one time
 
 /// The largest power of two that divides the address, up to what any algorithm asks for.
 std::uint32_t alignment_of(const void* pointer) {
@@ -96,8 +101,7 @@ Key key_of(const Product& p, std::size_t workspace_bytes) {
 struct Plan {
   Description description;
   Layout first, second, result;
-  cublasLtMatmulAlgo_t algorithm{};
-  bool found = false;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  ///< best first; those that refused the call are dropped
 };
 
 Layout layout_of(Element type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
@@ -135,6 +139,8 @@ void require_shapes(const Product& p) {
   const bool a = p.a.stride >= (p.a.transposed ? p.rows : p.depth), b = p.b.stride >= (p.b.transposed ? p.depth : p.columns);
   if (!a || !b || p.d_stride < p.columns) refuse("product", "strides of at least a row's length");
   if (is_float8(p.a.type) != is_float8(p.b.type)) refuse("product", "two fp8 operands or none");
+  const auto sixteen = [](const float* scale) { return reinterpret_cast<std::uintptr_t>(scale) % 16 == 0; };
+  if (is_float8(p.a.type) && !(sixteen(p.a.inverse_scale) && sixteen(p.b.inverse_scale))) refuse("product", "16-byte aligned scales, which cuBLASLt demands");
   if (p.accumulate && p.c != nullptr) refuse("product", "accumulate or c, not both");
   if (p.d_type != Element::f32 && p.d_type != Element::bf16) refuse("product", "a result of fp32 or bf16");
 }
@@ -154,28 +160,38 @@ struct Products::Parts {
     return cublasLtMatmul(handle, plan.description.value, &one, p.b.data, plan.first.value, p.a.data, plan.second.value, &beta, c, plan.result.value, d,
                           plan.result.value, &algorithm, workspace, bytes, stream);
   }
-  [[nodiscard]] std::vector<cublasLtMatmulHeuristicResult_t> candidates(const Plan& plan, const Product& p, std::size_t bytes) const;
-  [[nodiscard]] cublasLtMatmulAlgo_t fastest(cudaStream_t stream, const Plan& plan, const std::vector<cublasLtMatmulHeuristicResult_t>& all, const Product& p,
-                                             void* workspace, std::size_t bytes) const;
+  [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, const Product& p, std::size_t bytes) const;
+  [[nodiscard]] std::vector<double> times_of(cudaStream_t stream, const Plan& plan, const Product& p, void* d, void* workspace, std::size_t bytes, int rounds,
+                                             int calls) const;
+  static void keep_fastest(Plan& plan, const std::vector<double>& times, double slower);
+  void sweep(cudaStream_t stream, Plan& plan, const Product& p, void* workspace, std::size_t bytes) const;
   Plan& plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes);
   [[nodiscard]] std::string heading() const;
 };
 
-std::vector<cublasLtMatmulHeuristicResult_t> Products::Parts::candidates(const Plan& plan, const Product& p, std::size_t bytes) const {
+std::vector<cublasLtMatmulAlgo_t> Products::Parts::candidates(const Plan& plan, const Product& p, std::size_t bytes) const {
   Preference preference;
   check_blas(cublasLtMatmulPreferenceCreate(&preference.value), "cublasLtMatmulPreferenceCreate");
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, bytes);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.b.data));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.a.data));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, std::min(alignment_of(p.c), alignment_of(p.d)));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(p.d));
-  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(std::max(1, settings.sweep ? settings.candidates : 1)));
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, plan.description.value, plan.first.value, plan.second.value, plan.result.value,
-                                                               plan.result.value, preference.value, static_cast<int>(found.size()), found.data(), &count);
-  found.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
-  found.erase(std::remove_if(found.begin(), found.end(), [](const auto& one) { return one.state != CUBLAS_STATUS_SUCCESS; }), found.end());
-  return found;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  // The order and the choice depend on the room that is offered: half of it brings others forward (32 MiB is what ATen offers).
+  for (const std::size_t room : {bytes / 2, bytes}) {
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, room);
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(std::max(1, settings.candidates)));
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, plan.description.value, plan.first.value, plan.second.value, plan.result.value,
+                                                                 plan.result.value, preference.value, static_cast<int>(found.size()), found.data(), &count);
+    found.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
+    for (const auto& one : found) {
+      const bool known =
+          std::any_of(algorithms.begin(), algorithms.end(), [&](const auto& other) { return std::memcmp(&other, &one.algo, sizeof other) == 0; });
+      if (one.state == CUBLAS_STATUS_SUCCESS && !known) algorithms.push_back(one.algo);
+    }
+  }
+  return algorithms;
 }
 
 namespace {
@@ -203,26 +219,57 @@ struct Stopwatch {
 
 }  // namespace
 
-/// Interleaved rounds over all candidates, the best time of each counts: under a power cap the clock drifts while the sweep runs.
-cublasLtMatmulAlgo_t Products::Parts::fastest(cudaStream_t stream, const Plan& plan, const std::vector<cublasLtMatmulHeuristicResult_t>& all, const Product& p,
-                                              void* workspace, std::size_t bytes) const {
-  std::unique_ptr<Temporary> instead;
-  if (p.accumulate || p.c == p.d) instead = std::make_unique<Temporary>(static_cast<std::size_t>(p.rows * p.d_stride) * size_of(p.d_type));
-  void* d = instead ? instead->data : p.d;
-  Stopwatch watch;
-  std::vector<float> best(all.size(), 1e30F);
-  for (int round = 0; round <= settings.repeats; ++round) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
+/// Milliseconds a call of each algorithm, the median of `rounds` rounds in which all take turns, `calls` back to back: under a power cap the
+/// clock drifts while the sweep runs, and what is fast alone may not be when it follows itself. Infinity: refused.
+std::vector<double> Products::Parts::times_of(cudaStream_t stream, const Plan& plan, const Product& p, void* d, void* workspace, std::size_t bytes, int rounds,
+                                              int calls) const {
+  const Stopwatch watch;
+  std::vector<std::vector<double>> times(plan.algorithms.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < times.size(); ++i) {
+      bool refused = false;
       check(cudaEventRecord(watch.begin, stream), "cudaEventRecord");
-      const cublasStatus_t status = multiply(stream, plan, all[i].algo, p, d, workspace, bytes);
+      for (int n = 0; n < calls && !refused; ++n) refused = multiply(stream, plan, plan.algorithms[i], p, d, workspace, bytes) != CUBLAS_STATUS_SUCCESS;
       check(cudaEventRecord(watch.end, stream), "cudaEventRecord");
       check(cudaEventSynchronize(watch.end), "a candidate of a product's sweep");
       float milliseconds = 0;
       check(cudaEventElapsedTime(&milliseconds, watch.begin, watch.end), "cudaEventElapsedTime");
-      if (round > 0 && status == CUBLAS_STATUS_SUCCESS) best[i] = std::min(best[i], milliseconds);
+      times[i].push_back(refused ? std::numeric_limits<double>::infinity() : static_cast<double>(milliseconds) / calls);
     }
   }
-  return all[static_cast<std::size_t>(std::min_element(best.begin(), best.end()) - best.begin())].algo;
+  std::vector<double> medians;
+  for (std::vector<double>& one : times) {
+    std::nth_element(one.begin(), one.begin() + rounds / 2, one.end());
+    medians.push_back(one[static_cast<std::size_t>(rounds / 2)]);
+  }
+  return medians;
+}
+
+/// Keeps the algorithms within `slower` of the fastest, fastest first; the library's own first choice stays before any that is not clearly faster.
+void Products::Parts::keep_fastest(Plan& plan, const std::vector<double>& times, double slower) {
+  const double best = *std::min_element(times.begin(), times.end());
+  std::vector<std::pair<double, std::size_t>> order;
+  for (std::size_t i = 0; i < times.size(); ++i) {
+    if (std::isfinite(times[i]) && times[i] <= best * slower) order.emplace_back(i == 0 ? times[i] / clearly_faster : times[i], i);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<cublasLtMatmulAlgo_t> sorted;
+  for (const auto& [milliseconds, i] : order) sorted.push_back(plan.algorithms[i]);
+  plan.algorithms = std::move(sorted);
+}
+
+/// All candidates once or twice, then the few best for longer, hot.
+void Products::Parts::sweep(cudaStream_t stream, Plan& plan, const Product& p, void* workspace, std::size_t bytes) const {
+  std::unique_ptr<Temporary> instead;
+  if (p.accumulate || p.c == p.d) instead = std::make_unique<Temporary>(static_cast<std::size_t>(p.rows * p.d_stride) * size_of(p.d_type));
+  void* d = instead ? instead->data : p.d;
+  const std::vector<double> quick = times_of(stream, plan, p, d, workspace, bytes, 3, 1);
+  keep_fastest(plan, quick, 1.1);
+  if (plan.algorithms.size() > finalists) plan.algorithms.resize(finalists);
+  if (plan.algorithms.size() < 2) return;
+  const double once = *std::min_element(quick.begin(), quick.end());
+  const int calls = static_cast<int>(std::clamp(settings.milliseconds / once, 1.0, 100.0));
+  keep_fastest(plan, times_of(stream, plan, p, d, workspace, bytes, settings.rounds, calls), std::numeric_limits<double>::max());
 }
 
 Plan& Products::Parts::plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes) {
@@ -232,11 +279,10 @@ Plan& Products::Parts::plan_for(cudaStream_t stream, const Product& p, void* wor
   Plan plan = describe(p);
   set_scales(plan, p);
   if (const auto stored = adopted.find(key); stored != adopted.end()) {
-    plan.algorithm = stored->second;
-    plan.found = true;
-  } else if (const auto all = candidates(plan, p, bytes); !all.empty()) {
-    plan.algorithm = settings.sweep && all.size() > 1 ? fastest(stream, plan, all, p, workspace, bytes) : all.front().algo;
-    plan.found = true;
+    plan.algorithms = {stored->second};
+  } else {
+    plan.algorithms = candidates(plan, p, bytes);
+    if (settings.sweep && plan.algorithms.size() > 1) sweep(stream, plan, p, workspace, bytes);
   }
   return plans.emplace(key, std::move(plan)).first->second;
 }
@@ -272,19 +318,33 @@ void Products::run(cudaStream_t stream, const Product& p, void* workspace, std::
   if (p.rows == 0 || p.columns == 0) return;
   if (p.depth == 0 || (is_float8(p.a.type) && !takes_float8(p))) return plain_product(stream, p);
   Plan& plan = parts_->plan_for(stream, p, workspace, workspace_bytes);
-  if (!plan.found) return plain_product(stream, p);
   set_scales(plan, p);
-  check_blas(parts_->multiply(stream, plan, plan.algorithm, p, p.d, workspace, workspace_bytes), "cublasLtMatmul");
+  // The library names candidates that it then refuses; a refused call has done nothing.
+  while (!plan.algorithms.empty()) {
+    const cublasStatus_t status = parts_->multiply(stream, plan, plan.algorithms.front(), p, p.d, workspace, workspace_bytes);
+    if (status == CUBLAS_STATUS_SUCCESS) return;
+    if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) check_blas(status, "cublasLtMatmul");
+    plan.algorithms.erase(plan.algorithms.begin());
+  }
+  plain_product(stream, p);
+}
+
+std::string Products::refused() const {
+  std::ostringstream text;
+  for (const auto& [key, plan] : parts_->plans) {
+    if (plan.algorithms.empty()) text << key[0] << " x " << key[1] << " x " << key[2] << " (types " << key[6] << ", " << key[7] << ", " << key[8] << ")\n";
+  }
+  return text.str();
 }
 
 std::string Products::choices() const {
   std::ostringstream text;
   text << parts_->heading() << '\n';
   for (const auto& [key, plan] : parts_->plans) {
-    if (!plan.found) continue;
+    if (plan.algorithms.empty()) continue;
     for (const std::int64_t part : key) text << part << ' ';
     text << std::hex;
-    for (const std::uint64_t word : plan.algorithm.data) text << ' ' << word;
+    for (const std::uint64_t word : plan.algorithms.front().data) text << ' ' << word;
     text << std::dec << '\n';
   }
   return text.str();

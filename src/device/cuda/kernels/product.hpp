@@ -12,7 +12,7 @@ struct Operand {
   Element type;
   std::int64_t stride;
   bool transposed = false;
-  const float* inverse_scale = nullptr;  ///< fp8: device scalar that the codes are multiplied by; null: 1
+  const float* inverse_scale = nullptr;  ///< fp8: device scalar that the codes are multiplied by, 16-byte aligned; null: 1
 };
 
 /// d [rows, columns] = a b (+ c); a [rows, depth], or [depth, rows] if transposed; b [depth, columns], or [columns, depth] if transposed.
@@ -44,8 +44,9 @@ class Products {
  public:
   struct Settings {
     bool sweep = true;
-    int candidates = 24;
-    int repeats = 4;
+    int candidates = 24;      ///< asked of the library; 16 to 32 hold all that differ
+    int rounds = 5;           ///< in which the best few take turns
+    double milliseconds = 6;  ///< of each in a round, back to back
   };
   explicit Products(const Settings& settings);
   ~Products();
@@ -56,6 +57,8 @@ class Products {
   /// shapes for which it has nothing, go to plain_product. Throws CudaError or std::invalid_argument.
   void run(cudaStream_t stream, const Product& product, void* workspace, std::size_t workspace_bytes);
 
+  /// Products that went to plain_product although their sizes suit tensor cores, as "rows x columns x depth"; empty in a healthy run.
+  [[nodiscard]] std::string refused() const;
   /// The chosen algorithms as text, one shape a line, headed by library version and device; for a file that a later run adopts.
   [[nodiscard]] std::string choices() const;
   /// Takes choices of an earlier run; false (and nothing taken) if they are of another library version or device.

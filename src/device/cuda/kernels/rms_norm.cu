@@ -93,9 +93,9 @@ void launch_for(cudaStream_t stream, const RmsNorm& call) {
   } else if (units <= 4) {
     launch<1, 4, T>(stream, call);
   } else if (units <= 8) {
-    launch<1, 8, T>(stream, call);
+    launch<2, 4, T>(stream, call);
   } else if (units <= 16) {
-    launch<2, 8, T>(stream, call);
+    launch<4, 4, T>(stream, call);
   } else if (units <= 32) {
     launch<4, 8, T>(stream, call);
   } else {

@@ -5,14 +5,14 @@
 namespace troupe::cuda {
 namespace {
 
-constexpr int rows_at_once = 2;  // rows whose loads are in flight together
-constexpr int most_blocks_an_sm = 2;
+constexpr int rows_together = 2;  // rows whose loads are in flight at once
+constexpr int most_blocks_an_sm = 4;
 constexpr int plain_threads = 256;
 constexpr int partial_threads = 256;
 
 /// A thread owns 8 columns of every row that its block walks through, and their part of dw. `threads` × 8 ≥ columns.
-template <int threads, class T>
-__global__ void __launch_bounds__(threads) backward_kernel(const RmsNormBackward call) {
+template <class T, int threads, int rows_at_once, int blocks>
+__global__ void __launch_bounds__(threads, blocks) backward_kernel(const RmsNormBackward call) {
   constexpr int warps = threads / lanes;
   __shared__ float room[2][rows_at_once][warps];
   const std::int64_t column = static_cast<std::int64_t>(threadIdx.x) * width;
@@ -136,10 +136,14 @@ __global__ void __launch_bounds__(plain_threads) weight_plain_kernel(const RmsNo
 
 int partial_blocks() { return multiprocessors() * most_blocks_an_sm; }
 
-template <int threads, class T>
+template <class T, int threads, int rows_at_once = rows_together,
+          int blocks_an_sm = (threads <= 256   ? 4
+                              : threads <= 512 ? 2
+                                               : 1)>
 std::int64_t launch(cudaStream_t stream, const RmsNormBackward& call) {
-  const std::int64_t most = partial_blocks(), needed = ceil_div(call.rows, rows_at_once), blocks = needed < most ? needed : most;
-  backward_kernel<threads, T><<<grid(blocks), threads, 0, stream>>>(call);
+  static_assert(blocks_an_sm <= most_blocks_an_sm);
+  const std::int64_t most = std::int64_t(multiprocessors()) * blocks_an_sm, needed = ceil_div(call.rows, rows_at_once), blocks = needed < most ? needed : most;
+  backward_kernel<T, threads, rows_at_once, std::is_same_v<T, float> ? 1 : blocks_an_sm><<<grid(blocks), threads, 0, stream>>>(call);
   return blocks;
 }
 
@@ -157,10 +161,10 @@ std::int64_t launch_for(cudaStream_t stream, const RmsNormBackward& call) {
   const bool vectors = call.columns % width == 0 && aligned(call.dy) && aligned(call.x) && aligned(call.w) && aligned(call.dx) && aligned(call.residual) &&
                        aligned(call.scratch);
   if (!vectors || call.columns > 1024 * width) return launch_plain<T>(stream, call);
-  if (call.columns <= 128 * width) return launch<128, T>(stream, call);
-  if (call.columns <= 256 * width) return launch<256, T>(stream, call);
-  if (call.columns <= 512 * width) return launch<512, T>(stream, call);
-  return launch<1024, T>(stream, call);
+  if (call.columns <= 128 * width) return launch<T, 128>(stream, call);
+  if (call.columns <= 256 * width) return launch<T, 256>(stream, call);
+  if (call.columns <= 512 * width) return launch<T, 512>(stream, call);
+  return launch<T, 1024>(stream, call);
 }
 
 }  // namespace

@@ -5,8 +5,9 @@
 namespace troupe::cuda {
 namespace {
 
-constexpr int threads = 128;
-constexpr int at_once = 6;  // heads in flight a thread
+constexpr int plain_threads = 128;
+constexpr int forward_threads = 128, forward_at_once = 5;  // heads in flight a thread
+constexpr int pack_threads = 128, pack_at_once = 6;
 
 struct Angles {
   float cosine[width / 2], sine[width / 2];
@@ -35,7 +36,7 @@ __device__ Packed<T> rotated(const Packed<T>& value, const Angles& angles) {
 }
 
 /// A block a token. A thread keeps its place within the head, so it reads its angles once.
-template <class T>
+template <class T, int threads, int at_once>
 __global__ void __launch_bounds__(threads) rotary_kernel(const Rotary call) {
   const int a_head = static_cast<int>(call.head_size) / width, groups = threads / a_head;
   const int place = static_cast<int>(threadIdx.x) % a_head, group = static_cast<int>(threadIdx.x) / a_head;
@@ -77,7 +78,7 @@ __device__ const T* source(const RotaryPack& call, std::int64_t token, std::int6
   return static_cast<const T*>(call.dv) + (token * call.kv_heads + v) * call.head_size;
 }
 
-template <class T>
+template <class T, int threads, int at_once>
 __global__ void __launch_bounds__(threads) rotary_pack_kernel(const RotaryPack call) {
   const int a_head = static_cast<int>(call.head_size) / width, groups = threads / a_head;
   const int place = static_cast<int>(threadIdx.x) % a_head, group = static_cast<int>(threadIdx.x) / a_head;
@@ -127,7 +128,7 @@ __global__ void rotary_pack_plain_kernel(const RotaryPack call) {
   if (call.amax != nullptr) raise_amax(call.amax, found);
 }
 
-bool vectors(std::int64_t head_size, std::int64_t stride) { return head_size % width == 0 && head_size <= threads * width && stride % width == 0; }
+bool vectors(std::int64_t head_size, std::int64_t stride) { return head_size % width == 0 && head_size <= forward_threads * width && stride % width == 0; }
 
 }  // namespace
 
@@ -137,9 +138,9 @@ void rotary(cudaStream_t stream, const Rotary& call) {
   with_floating("rotary", call.type, [&](auto tag) {
     using T = decltype(tag);
     if (vectors(call.head_size, call.stride) && aligned(call.x) && aligned(call.table)) {
-      rotary_kernel<T><<<grid(call.tokens), threads, 0, stream>>>(call);
+      rotary_kernel<T, forward_threads, forward_at_once><<<grid(call.tokens), forward_threads, 0, stream>>>(call);
     } else {
-      rotary_plain_kernel<T><<<grid(ceil_div(call.tokens * call.heads * (call.head_size / 2), threads)), threads, 0, stream>>>(call);
+      rotary_plain_kernel<T><<<grid(ceil_div(call.tokens * call.heads * (call.head_size / 2), plain_threads)), plain_threads, 0, stream>>>(call);
     }
   });
   check_launch("rotary");
@@ -152,10 +153,10 @@ void rotary_pack(cudaStream_t stream, const RotaryPack& call) {
     using T = decltype(tag);
     const bool fast = vectors(call.head_size, 0) && aligned(call.dq) && aligned(call.dk) && aligned(call.dv) && aligned(call.packed) && aligned(call.table);
     if (fast) {
-      rotary_pack_kernel<T><<<grid(call.tokens), threads, 0, stream>>>(call);
+      rotary_pack_kernel<T, pack_threads, pack_at_once><<<grid(call.tokens), pack_threads, 0, stream>>>(call);
     } else {
       const std::int64_t pairs = call.tokens * (call.heads + 2 * call.kv_heads) * (call.head_size / 2);
-      rotary_pack_plain_kernel<T><<<grid(ceil_div(pairs, threads)), threads, 0, stream>>>(call);
+      rotary_pack_plain_kernel<T><<<grid(ceil_div(pairs, plain_threads)), plain_threads, 0, stream>>>(call);
     }
   });
   check_launch("rotary_pack");

@@ -6,9 +6,14 @@
 namespace troupe::cuda {
 namespace {
 
-constexpr int threads = 256;
-constexpr int at_once = 2;  // vectors of gate and of up in flight a thread
+constexpr int plain_threads = 256;
+constexpr int forward_at_once = 4;  // vectors of gate and of up in flight a thread
+constexpr int most_threads = 512;   // of the forward
 constexpr int tile_rows = 128, tile_columns = 64;
+constexpr int tile_blocks = 3;  // blocks of the backward that fit a multiprocessor's registers
+
+/// A thread has 4 rows of a vector.
+__host__ __device__ constexpr int tile_threads(int rows, int columns) { return rows / 4 * (columns / width); }
 
 __device__ float sigmoid(float x) { return __fdividef(1.0F, 1.0F + __expf(-x)); }
 
@@ -33,8 +38,9 @@ __device__ std::uint32_t largest_of(const Packed<T>& value) {
 }
 
 /// grid: rows × parts of a row.
-template <class T>
-__global__ void __launch_bounds__(threads) swiglu_kernel(const Swiglu call) {
+template <class T, int at_once>
+__global__ void __launch_bounds__(most_threads) swiglu_kernel(const Swiglu call) {
+  const int threads = static_cast<int>(blockDim.x);
   const std::int64_t row = blockIdx.x, first = (blockIdx.y * std::int64_t(threads * at_once) + threadIdx.x) * width;
   const auto* gate = static_cast<const T*>(call.gate) + row * call.stride;
   const auto* up = static_cast<const T*>(call.up) + row * call.stride;
@@ -58,7 +64,7 @@ __global__ void __launch_bounds__(threads) swiglu_kernel(const Swiglu call) {
 
 template <class T>
 __global__ void swiglu_plain_kernel(const Swiglu call) {
-  const std::int64_t i = blockIdx.x * std::int64_t(threads) + threadIdx.x;
+  const std::int64_t i = blockIdx.x * std::int64_t(plain_threads) + threadIdx.x;
   std::uint32_t found = 0;
   if (i < call.rows * call.columns) {
     const std::int64_t at = i / call.columns * call.stride + i % call.columns;
@@ -78,13 +84,14 @@ __device__ Gradients gradients_of(float d, float g, float u) {
   return {d * u * s * (1.0F + g * (1.0F - s)), d * g * s, g * s * u};
 }
 
-/// A block: 128 rows × 64 columns; a thread: 4 rows × 8 columns.
-template <class T>
-__global__ void __launch_bounds__(threads) backward_kernel(const SwigluBackward call) {
-  __shared__ TransposeTile<tile_rows, tile_columns, width> tile;
-  const std::int64_t tiles = (call.columns + tile_columns - 1) / tile_columns;
-  const std::int64_t row0 = blockIdx.x / tiles * tile_rows, column0 = blockIdx.x % tiles * tile_columns;
-  const int group = static_cast<int>(threadIdx.x) % 8, quad = static_cast<int>(threadIdx.x) / 8;
+/// A block: `rows` × `columns`; a thread: 4 rows × 8 columns.
+template <class T, int rows, int columns, int blocks>
+__global__ void __launch_bounds__(tile_threads(rows, columns), blocks) backward_kernel(const SwigluBackward call) {
+  __shared__ TransposeTile<rows, columns, width> tile;
+  constexpr int threads = tile_threads(rows, columns), groups = columns / width;
+  const std::int64_t tiles = (call.columns + columns - 1) / columns;
+  const std::int64_t row0 = blockIdx.x / tiles * rows, column0 = blockIdx.x % tiles * columns;
+  const int group = static_cast<int>(threadIdx.x) % groups, quad = static_cast<int>(threadIdx.x) / groups;
   const std::int64_t row = row0 + quad * 4, column = column0 + group * width;
   Packed<T> d[4], g[4], u[4];
 #pragma unroll
@@ -122,9 +129,9 @@ __global__ void __launch_bounds__(threads) backward_kernel(const SwigluBackward 
 #pragma unroll
   for (int i = 0; i < width; ++i) tile.put(group * width + i, quad, quads[i]);
   __syncthreads();
-  constexpr int chunks = tile_rows / 16;
+  constexpr int chunks = rows / 16;
 #pragma unroll
-  for (int i = 0; i < tile_columns * chunks / threads; ++i) {
+  for (int i = 0; i < columns * chunks / threads; ++i) {
     const int at = i * threads + static_cast<int>(threadIdx.x), c = at / chunks, chunk = at % chunks;
     if (column0 + c >= call.columns || row0 + chunk * 16 >= call.rows) continue;
     *reinterpret_cast<uint4*>(static_cast<std::uint8_t*>(call.transposed) + (column0 + c) * call.rows + row0 + chunk * 16) = tile.chunk(c, chunk);
@@ -133,7 +140,7 @@ __global__ void __launch_bounds__(threads) backward_kernel(const SwigluBackward 
 
 template <class T>
 __global__ void backward_plain_kernel(const SwigluBackward call) {
-  const std::int64_t i = blockIdx.x * std::int64_t(threads) + threadIdx.x;
+  const std::int64_t i = blockIdx.x * std::int64_t(plain_threads) + threadIdx.x;
   std::uint32_t found = 0;
   if (i < call.rows * call.columns) {
     const std::int64_t row = i / call.columns, column = i % call.columns, at = row * call.stride + column, to = row * call.gradient_stride + column;
@@ -159,9 +166,12 @@ void swiglu(cudaStream_t stream, const Swiglu& call) {
   with_floating("swiglu", call.type, [&](auto tag) {
     using T = decltype(tag);
     if (vectors) {
-      swiglu_kernel<T><<<dim3(grid(call.rows), grid(ceil_div(call.columns, threads * at_once * width))), threads, 0, stream>>>(call);
+      // As few parts as threads allow, and no more threads than these parts need.
+      const std::int64_t whole = call.columns / width, parts = ceil_div(whole, most_threads * forward_at_once);
+      const std::int64_t threads = ceil_div(ceil_div(whole, parts * forward_at_once), lanes) * lanes;
+      swiglu_kernel<T, forward_at_once><<<dim3(grid(call.rows), grid(parts)), grid(threads), 0, stream>>>(call);
     } else {
-      swiglu_plain_kernel<T><<<grid(ceil_div(call.rows * call.columns, threads)), threads, 0, stream>>>(call);
+      swiglu_plain_kernel<T><<<grid(ceil_div(call.rows * call.columns, plain_threads)), plain_threads, 0, stream>>>(call);
     }
   });
   check_launch("swiglu");
@@ -176,9 +186,10 @@ void swiglu_backward(cudaStream_t stream, const SwigluBackward& call) {
   with_floating("swiglu_backward", call.type, [&](auto tag) {
     using T = decltype(tag);
     if (vectors) {
-      backward_kernel<T><<<grid(ceil_div(call.rows, tile_rows) * ceil_div(call.columns, tile_columns)), threads, 0, stream>>>(call);
+      backward_kernel<T, tile_rows, tile_columns, std::is_same_v<T, float> ? 1 : tile_blocks>
+          <<<grid(ceil_div(call.rows, tile_rows) * ceil_div(call.columns, tile_columns)), tile_threads(tile_rows, tile_columns), 0, stream>>>(call);
     } else {
-      backward_plain_kernel<T><<<grid(ceil_div(call.rows * call.columns, threads)), threads, 0, stream>>>(call);
+      backward_plain_kernel<T><<<grid(ceil_div(call.rows * call.columns, plain_threads)), plain_threads, 0, stream>>>(call);
     }
   });
   check_launch("swiglu_backward");

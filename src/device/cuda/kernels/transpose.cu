@@ -5,13 +5,15 @@
 namespace troupe::cuda {
 namespace {
 
-constexpr int threads = 256;
-constexpr int tile_rows = 128;
-constexpr int cast_columns = 64;   // 8 lanes × 8 elements
-constexpr int byte_columns = 128;  // 8 lanes × 16 bytes
+constexpr int plain_threads = 256;
+constexpr int cast_rows = 128, cast_columns = 64;   // 8 lanes × 8 elements
+constexpr int byte_rows = 256, byte_columns = 128;  // 8 lanes × 16 bytes
 
-/// Writes the tile's columns, 16 rows a store: tile_rows bytes in a row of `to` [columns, rows].
-template <class Tile, int columns>
+/// A thread has 4 rows of a vector of `elements` columns.
+__host__ __device__ constexpr int tile_threads(int rows, int columns, int elements) { return rows / 4 * (columns / elements); }
+
+/// Writes the tile's columns, 16 rows a store: cast_rows bytes in a row of `to` [columns, rows].
+template <int columns, int threads, class Tile>
 __device__ void write_columns(const Tile& tile, std::uint8_t* to, std::int64_t row0, std::int64_t column0, std::int64_t rows, std::int64_t column_count) {
   constexpr int chunks = Tile::chunks;
 #pragma unroll
@@ -28,19 +30,26 @@ __device__ void publish(const CastTranspose& call, float s) {
   if (call.inverse != nullptr) *call.inverse = static_cast<float>(1.0 / static_cast<double>(s));
 }
 
-/// A block: 128 rows × 64 columns; a thread: 4 rows × 8 columns, all loads in flight at once.
-template <Element E, class T>
-__global__ void __launch_bounds__(threads) cast_transpose_kernel(const CastTranspose call) {
-  __shared__ TransposeTile<tile_rows, cast_columns, width> tile;
-  const std::int64_t tiles = (call.columns + cast_columns - 1) / cast_columns;
-  const std::int64_t row0 = blockIdx.x / tiles * tile_rows, column0 = blockIdx.x % tiles * cast_columns;
-  const int group = static_cast<int>(threadIdx.x) % 8, quad = static_cast<int>(threadIdx.x) / 8;
+/// A block: `rows` × `columns`; a thread: 4 rows × 8 columns, all loads in flight at once.
+template <Element E, class T, int rows, int columns, bool normed>
+__global__ void __launch_bounds__(tile_threads(rows, columns, width)) cast_transpose_kernel(const CastTranspose call) {
+  __shared__ TransposeTile<rows, columns, width> tile;
+  constexpr int groups = columns / width;
+  const std::int64_t tiles = (call.columns + columns - 1) / columns;
+  const std::int64_t row0 = blockIdx.x / tiles * rows, column0 = blockIdx.x % tiles * columns;
+  const int group = static_cast<int>(threadIdx.x) % groups, quad = static_cast<int>(threadIdx.x) / groups;
   const std::int64_t row = row0 + quad * 4, column = column0 + group * width;
   const bool inside = row < call.rows && column < call.columns;  // rows come in fours, columns in eights
   const auto* x = static_cast<const T*>(call.x) + row * call.columns + column;
   Packed<T> loaded[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) loaded[i] = inside ? load8(x + i * call.columns) : zero8<T>();
+  float w[width], r[4];
+  if constexpr (normed) {
+    unpack(inside ? load8(static_cast<const T*>(call.norm_weight) + column) : zero8<T>(), w);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) r[i] = inside ? call.rstd[row + i] : 0.0F;
+  }
   const float s = scale_of(*call.amax, Float8<E>::largest);
   publish(call, s);
   std::uint32_t codes[4][2];
@@ -48,6 +57,10 @@ __global__ void __launch_bounds__(threads) cast_transpose_kernel(const CastTrans
   for (int i = 0; i < 4; ++i) {
     float v[width];
     unpack(loaded[i], v);
+    if constexpr (normed) {
+#pragma unroll
+      for (int j = 0; j < width; ++j) v[j] = rounded<T>(v[j] * r[i] * w[j]);
+    }
     codes[i][0] = to_float8<E>(v[0] * s, v[1] * s, v[2] * s, v[3] * s);
     codes[i][1] = to_float8<E>(v[4] * s, v[5] * s, v[6] * s, v[7] * s);
   }
@@ -62,7 +75,7 @@ __global__ void __launch_bounds__(threads) cast_transpose_kernel(const CastTrans
 #pragma unroll
   for (int i = 0; i < width; ++i) tile.put(group * width + i, quad, quads[i]);
   __syncthreads();
-  write_columns<decltype(tile), cast_columns>(tile, static_cast<std::uint8_t*>(call.transposed), row0, column0, call.rows, call.columns);
+  write_columns<columns, tile_threads(rows, columns, width)>(tile, static_cast<std::uint8_t*>(call.transposed), row0, column0, call.rows, call.columns);
 }
 
 /// Any shape; a thread an element of a 32 × 32 tile.
@@ -74,28 +87,32 @@ __global__ void cast_transpose_plain_kernel(const CastTranspose call) {
   const float s = scale_of(*call.amax, Float8<E>::largest);
   publish(call, s);
   const int lane = static_cast<int>(threadIdx.x) % lanes, first = static_cast<int>(threadIdx.x) / lanes;
-  for (int i = first; i < lanes; i += threads / lanes) {
+  for (int i = first; i < lanes; i += plain_threads / lanes) {
     const std::int64_t row = row0 + i, column = column0 + lane;
     if (row >= call.rows || column >= call.columns) continue;
-    const std::uint8_t code = to_float8<E>(widen(static_cast<const T*>(call.x)[row * call.columns + column]) * s);
+    float value = widen(static_cast<const T*>(call.x)[row * call.columns + column]);
+    if (call.rstd != nullptr) value = rounded<T>(value * call.rstd[row] * widen(static_cast<const T*>(call.norm_weight)[column]));
+    const std::uint8_t code = to_float8<E>(value * s);
     if (call.codes != nullptr) static_cast<std::uint8_t*>(call.codes)[row * call.columns + column] = code;
     tile[i][lane] = code;
   }
   if (call.transposed == nullptr) return;
   __syncthreads();
-  for (int i = first; i < lanes; i += threads / lanes) {
+  for (int i = first; i < lanes; i += plain_threads / lanes) {
     const std::int64_t row = row0 + lane, column = column0 + i;
     if (row < call.rows && column < call.columns) static_cast<std::uint8_t*>(call.transposed)[column * call.rows + row] = tile[lane][i];
   }
 }
 
-/// A block: 128 × 128 bytes; a thread: 4 rows × 16 columns.
-__global__ void __launch_bounds__(threads)
+/// A block: `high` × `wide` bytes; a thread: 4 rows × 16 columns.
+template <int high, int wide>
+__global__ void __launch_bounds__(tile_threads(high, wide, 16))
     transpose_bytes_kernel(const std::uint8_t* __restrict__ from, std::int64_t rows, std::int64_t columns, std::uint8_t* __restrict__ to) {
-  __shared__ TransposeTile<tile_rows, byte_columns, 16> tile;
-  const std::int64_t tiles = (columns + byte_columns - 1) / byte_columns;
-  const std::int64_t row0 = blockIdx.x / tiles * tile_rows, column0 = blockIdx.x % tiles * byte_columns;
-  const int group = static_cast<int>(threadIdx.x) % 8, quad = static_cast<int>(threadIdx.x) / 8;
+  __shared__ TransposeTile<high, wide, 16> tile;
+  constexpr int groups = wide / 16;
+  const std::int64_t tiles = (columns + wide - 1) / wide;
+  const std::int64_t row0 = blockIdx.x / tiles * high, column0 = blockIdx.x % tiles * wide;
+  const int group = static_cast<int>(threadIdx.x) % groups, quad = static_cast<int>(threadIdx.x) / groups;
   const std::int64_t row = row0 + quad * 4, column = column0 + group * 16;
   const bool inside = row < rows && column < columns;
   uint4 loaded[4];
@@ -109,7 +126,7 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
   for (int i = 0; i < 16; ++i) tile.put(group * 16 + i, quad, quads[i]);
   __syncthreads();
-  write_columns<decltype(tile), byte_columns>(tile, to, row0, column0, rows, columns);
+  write_columns<wide, tile_threads(high, wide, 16)>(tile, to, row0, column0, rows, columns);
 }
 
 __global__ void transpose_bytes_plain_kernel(const std::uint8_t* from, std::int64_t rows, std::int64_t columns, std::uint8_t* to) {
@@ -117,11 +134,11 @@ __global__ void transpose_bytes_plain_kernel(const std::uint8_t* from, std::int6
   const std::int64_t tiles = (columns + lanes - 1) / lanes;
   const std::int64_t row0 = blockIdx.x / tiles * lanes, column0 = blockIdx.x % tiles * lanes;
   const int lane = static_cast<int>(threadIdx.x) % lanes, first = static_cast<int>(threadIdx.x) / lanes;
-  for (int i = first; i < lanes; i += threads / lanes) {
+  for (int i = first; i < lanes; i += plain_threads / lanes) {
     if (row0 + i < rows && column0 + lane < columns) tile[i][lane] = from[(row0 + i) * columns + column0 + lane];
   }
   __syncthreads();
-  for (int i = first; i < lanes; i += threads / lanes) {
+  for (int i = first; i < lanes; i += plain_threads / lanes) {
     if (row0 + lane < rows && column0 + i < columns) to[(column0 + i) * rows + row0 + lane] = tile[lane][i];
   }
 }
@@ -130,16 +147,23 @@ __global__ void transpose_bytes_plain_kernel(const std::uint8_t* from, std::int6
 
 void cast_transpose(cudaStream_t stream, const CastTranspose& call) {
   if (call.rows == 0 || call.columns == 0) return;
-  const bool vectors = call.rows % 16 == 0 && call.columns % width == 0 && aligned(call.x) && aligned(call.codes, 8) && aligned(call.transposed);
+  if ((call.rstd == nullptr) != (call.norm_weight == nullptr)) refuse("cast_transpose", "both rstd and norm_weight or neither");
+  const bool vectors =
+      call.rows % 16 == 0 && call.columns % width == 0 && aligned(call.x) && aligned(call.norm_weight) && aligned(call.codes, 8) && aligned(call.transposed);
   with_floating("cast_transpose", call.type, [&](auto tag) {
     with_float8("cast_transpose", call.format, [&](auto e) {
       using T = decltype(tag);
       constexpr Element E = decltype(e)::value;
       if (vectors) {
-        const std::int64_t blocks = ceil_div(call.rows, tile_rows) * ceil_div(call.columns, cast_columns);
-        cast_transpose_kernel<E, T><<<grid(blocks), threads, 0, stream>>>(call);
+        const std::int64_t blocks = ceil_div(call.rows, cast_rows) * ceil_div(call.columns, cast_columns);
+        constexpr int threads = tile_threads(cast_rows, cast_columns, width);
+        if (call.rstd != nullptr) {
+          cast_transpose_kernel<E, T, cast_rows, cast_columns, true><<<grid(blocks), threads, 0, stream>>>(call);
+        } else {
+          cast_transpose_kernel<E, T, cast_rows, cast_columns, false><<<grid(blocks), threads, 0, stream>>>(call);
+        }
       } else {
-        cast_transpose_plain_kernel<E, T><<<grid(ceil_div(call.rows, lanes) * ceil_div(call.columns, lanes)), threads, 0, stream>>>(call);
+        cast_transpose_plain_kernel<E, T><<<grid(ceil_div(call.rows, lanes) * ceil_div(call.columns, lanes)), plain_threads, 0, stream>>>(call);
       }
     });
   });
@@ -151,9 +175,11 @@ void transpose_bytes(cudaStream_t stream, const void* from, std::int64_t rows, s
   const auto* source = static_cast<const std::uint8_t*>(from);
   auto* target = static_cast<std::uint8_t*>(to);
   if (rows % 16 == 0 && columns % 16 == 0 && aligned(from) && aligned(to)) {
-    transpose_bytes_kernel<<<grid(ceil_div(rows, tile_rows) * ceil_div(columns, byte_columns)), threads, 0, stream>>>(source, rows, columns, target);
+    transpose_bytes_kernel<byte_rows, byte_columns>
+        <<<grid(ceil_div(rows, byte_rows) * ceil_div(columns, byte_columns)), tile_threads(byte_rows, byte_columns, 16), 0, stream>>>(source, rows, columns,
+                                                                                                                                      target);
   } else {
-    transpose_bytes_plain_kernel<<<grid(ceil_div(rows, lanes) * ceil_div(columns, lanes)), threads, 0, stream>>>(source, rows, columns, target);
+    transpose_bytes_plain_kernel<<<grid(ceil_div(rows, lanes) * ceil_div(columns, lanes)), plain_threads, 0, stream>>>(source, rows, columns, target);
   }
   check_launch("transpose_bytes");
 }

@@ -16,6 +16,9 @@ struct CastTranspose {
   void* transposed = nullptr;
   float* scale = nullptr;
   float* inverse = nullptr;
+  /// With both, x · rstd ⊙ norm_weight is cast, rounded to x's type as rms_norm stored it: the backward's operand without the stored norm.
+  const float* rstd = nullptr;        ///< [rows]
+  const void* norm_weight = nullptr;  ///< [columns], of x's type
 };
 void cast_transpose(cudaStream_t stream, const CastTranspose& call);
 
