@@ -2,51 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <caf/actor_system.hpp>
-#include <caf/send.hpp>
-#include <mutex>
-
-#include "src/runtime/actor_system.hpp"
 #include "src/runtime/directory.hpp"
+#include "src/runtime/spawned_actor.hpp"
 #include "tools/launcher/control_server.hpp"
+#include "tools/launcher/end_keeper.hpp"
 #include "tools/launcher/letter_link.hpp"
 
 namespace troupe {
 namespace {
 
 constexpr ActorAddress process_address{launcher_rank, ActorKind::none};
-
-/// Passes on what the Coordinator says, and keeps how it ended for the main thread.
-class EndKeeper final : public JobEvents {
- public:
-  explicit EndKeeper(JobEvents& next) : next_(next) {}
-  void joined(const JoinedRank& rank, std::uint32_t so_far) override { next_.joined(rank, so_far); }
-  void epoch_begun(const BeginEpoch& epoch) override { next_.epoch_begun(epoch); }
-  void epoch_ready(EpochId epoch, std::uint64_t arena_bytes) override { next_.epoch_ready(epoch, arena_bytes); }
-  void step(const StepRecord& record) override { next_.step(record); }
-  void checkpoint(Step step, const std::string& problem) override { next_.checkpoint(step, problem); }
-  void stop_requested(const std::string& reason, Step at) override { next_.stop_requested(reason, at); }
-  void fault(const std::string& cause, Rank rank, bool first) override { next_.fault(cause, rank, first); }
-  void finished(const JobEnd& end) override {
-    next_.finished(end);
-    {
-      const std::lock_guard lock(mutex_);
-      end_ = end;
-    }
-    bell_.ring();
-  }
-  [[nodiscard]] std::optional<JobEnd> end() const {
-    const std::lock_guard lock(mutex_);
-    return end_;
-  }
-  [[nodiscard]] const Bell& bell() const noexcept { return bell_; }
-
- private:
-  JobEvents& next_;
-  mutable std::mutex mutex_;
-  std::optional<JobEnd> end_;
-  Bell bell_;
-};
 
 class Host final : public JobHost {
  public:
@@ -75,8 +40,7 @@ class Host final : public JobHost {
     server_.reset();
     link_->close(std::chrono::seconds{2});
     link_->deafen();
-    if (coordinator_) caf::anon_send_exit(coordinator_, caf::exit_reason::user_shutdown);
-    coordinator_ = nullptr;
+    coordinator_.end();
     directory_.clear();
     (void)storage_->drain(std::chrono::seconds{5});
     system_.reset();  // waits for the actor
@@ -89,8 +53,8 @@ class Host final : public JobHost {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); },
                                    [](const std::vector<Peer>&) {}};
-    coordinator_ = system_->caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
-    directory_.add(coordinator_address, coordinator_);  // before the first worker can write to it
+    coordinator_ = spawn<Coordinator>(*system_, ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
+    directory_.add(coordinator_address, coordinator_.actor());  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
     if (!started) return started.error();
     server_ = std::move(started.value());
@@ -160,7 +124,7 @@ class Host final : public JobHost {
   std::unique_ptr<Lane> storage_;
   std::unique_ptr<ActorSystem> system_;
   std::unique_ptr<LetterLink> link_;
-  caf::actor coordinator_;
+  SpawnedActor coordinator_;
   std::map<Rank, std::uint32_t> pids_;
   std::unique_ptr<ControlServer> server_;
 };

@@ -30,8 +30,8 @@ int write_seed_checkpoint(const std::filesystem::path& file, const std::vector<s
   model.initialise(static_cast<std::uint64_t>(config->debug.seed));
   const auto storage = make_posix_storage();
   CheckpointStore store(std::filesystem::path(config->job.dump_folder) / config->checkpoint.folder, *storage);
-  const auto program = make_snapshot_program(
-      model.state(), {.rank = 0, .world = 1, .model_only = [](Step) { return true; }, .copy_out = copies_out_of(*device)}, *storage);
+  const auto program =
+      make_snapshot_program(model.state(), {.rank = 0, .world = 1, .model_only = [](Step) { return true; }, .copy_out = copies_out_of(*device)}, *storage);
   const auto slot = allocate_host(program->snapshot_bytes());
   program->copy(device->setup_stream(), Step{0}, slot->bytes());
   device->wait(device->setup_stream());

@@ -14,6 +14,7 @@
 #include "src/device/device.hpp"
 #include "src/device/state_copies.hpp"
 #include "src/metrics/progress_bar.hpp"
+#include "src/runtime/actor_system.hpp"
 #include "src/runtime/faulty_lane.hpp"
 #include "src/trace/ring_tracer.hpp"
 #include "tools/worker/open_device.hpp"
@@ -172,7 +173,7 @@ RankParts TrainingRankBody::parts() {
   RankParts parts;
   parts.runtime = options_.runtime;
   parts.directory = options_.directory;
-  parts.system = options_.system;
+  parts.system = &options_.system->caf();
   parts.rank = start_.rank;
   parts.epoch = start_.epoch;
   parts.first_step = start_.first_step;

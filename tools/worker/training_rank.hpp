@@ -13,6 +13,7 @@
 
 namespace troupe {
 
+class ActorSystem;
 class FaultPlan;
 class RingTracer;
 
@@ -22,7 +23,7 @@ struct TrainingRankOptions {
   std::filesystem::path run_folder;
   Runtime* runtime = nullptr;  ///< of this rank
   Directory* directory = nullptr;
-  caf::actor_system* system = nullptr;
+  ActorSystem* system = nullptr;
   const RankCommunicators* communicators = nullptr;
   LoaderBatches* batches = nullptr;  ///< of the process
   RingTracer* tracer = nullptr;      ///< null: off

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <caf/actor_system.hpp>
-#include <caf/send.hpp>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -16,7 +14,7 @@
 
 #include "actors/supervisor.hpp"
 #include "src/checkpoint/restore_point.hpp"
-#include "src/runtime/actor_system.hpp"
+#include "src/runtime/spawned_actor.hpp"
 #include "src/trace/ring_tracer.hpp"
 #include "tools/launcher/control_client.hpp"
 #include "tools/launcher/letter_link.hpp"
@@ -81,7 +79,7 @@ struct HostedRank {
   Runtime runtime;
   std::unique_ptr<Lane> builder;
   std::unique_ptr<TrainingRankFactory> factory;
-  caf::actor supervisor;
+  SpawnedActor supervisor;
 };
 
 class Worker {
@@ -197,7 +195,7 @@ class Worker {
                                 .run_folder = folder,
                                 .runtime = &hosted->runtime,
                                 .directory = &directory_,
-                                .system = &system_->caf(),
+                                .system = system_.get(),
                                 .communicators = communicators_.get(),
                                 .batches = &batches_,
                                 .tracer = tracer_.get()};
@@ -210,8 +208,8 @@ class Worker {
                                 .factory = hosted->factory.get(),
                                 .builder = hosted->builder.get(),
                                 .events = &notices_};
-      hosted->supervisor = system_->caf().spawn<Supervisor>(ActorSeat{hosted->runtime, {rank, ActorKind::supervisor}, EpochId{0}}, options);
-      directory_.add({rank, ActorKind::supervisor}, hosted->supervisor);
+      hosted->supervisor = spawn<Supervisor>(*system_, ActorSeat{hosted->runtime, {rank, ActorKind::supervisor}, EpochId{0}}, options);
+      directory_.add({rank, ActorKind::supervisor}, hosted->supervisor.actor());
       start_supervisor(hosted->runtime, rank);
       ranks_.push_back(std::move(hosted));
     }
@@ -275,10 +273,7 @@ class Worker {
     if (link_) link_->close(std::chrono::seconds{5});  // what was sent arrives first
     client_.reset();                                   // its thread calls the link; from here on the Coordinator may see that we are gone
     if (link_) link_->deafen();
-    for (auto& rank : ranks_) {
-      caf::anon_send_exit(rank->supervisor, caf::exit_reason::user_shutdown);
-      rank->supervisor = nullptr;
-    }
+    for (auto& rank : ranks_) rank->supervisor.end();
     directory_.clear();
     for (auto& rank : ranks_) rank->builder.reset();  // a thread that spawned actors must end before their system does
     system_.reset();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -42,8 +43,7 @@ const std::vector<std::pair<std::string, std::string>> beside{
 };
 /// Libraries by the start of their headers' names, and the folders, or single files, that may include them.
 const std::map<std::string, Names> libraries{
-    // job_host and worker_process own the program's two actor systems: they start and end them, and name no actor type.
-    {"caf/", {"src/runtime", "src/simulation", "actors", "tests", "benchmarks", "tools/launcher/job_host.cpp", "tools/worker/worker_process.cpp"}},
+    {"caf/", {"src/runtime", "src/simulation", "actors", "tests", "benchmarks"}},
     {"ucp/|ucs/|uct/", {"src/transport", "tests/transport", "benchmarks"}},
     {"torch/|ATen/|c10/", {"src/device/cpu", "src/device/cuda", "tests", "benchmarks"}},
     {"cuda|nccl", {"src/device/cuda", "tests", "benchmarks"}},
@@ -101,6 +101,20 @@ std::string complaint(const Include& include) {
   return allowed ? std::string() : place + to + " stands beside " + from;
 }
 
+/// Where the text names CAF though it is not at home there: also what an include brought in from below must not be used by name.
+Names names_of_caf(const std::string& text, const std::string& file) {
+  const auto& homes = libraries.at("caf/");
+  if (std::any_of(homes.begin(), homes.end(), [&](const auto& home) { return is_inside(file, home); })) return {};
+  static const std::regex pattern(R"re(\bcaf\s*::|\bnamespace\s+caf\b)re");
+  Names found;
+  std::istringstream in(text);
+  std::string line;
+  for (int number = 1; std::getline(in, line); ++number) {
+    if (std::regex_search(line, pattern)) found.push_back(file + ":" + std::to_string(number) + " names CAF: that library is not used here");
+  }
+  return found;
+}
+
 Names complaints_about_sources() {
   const std::filesystem::path root = TROUPE_SOURCE_DIR;
   Names complaints;
@@ -110,7 +124,9 @@ Names complaints_about_sources() {
       if (!entry.is_regular_file() || (extension != ".cpp" && extension != ".hpp" && extension != ".cu" && extension != ".h")) continue;
       std::ifstream in(entry.path());
       const std::string text{std::istreambuf_iterator<char>(in), {}};
-      for (const auto& include : includes_in(text, std::filesystem::relative(entry.path(), root).generic_string())) {
+      const std::string file = std::filesystem::relative(entry.path(), root).generic_string();
+      std::ranges::copy(names_of_caf(text, file), std::back_inserter(complaints));
+      for (const auto& include : includes_in(text, file)) {
         if (auto wrong = complaint(include); !wrong.empty()) complaints.push_back(std::move(wrong));
       }
     }
@@ -141,6 +157,13 @@ TEST(LayerRules, RefuseLibrariesOutsideTheirHome) {
   EXPECT_THAT(complaint({"src/plan/a.cpp", 1, "caf/all.hpp", false}), HasSubstr("not used here"));
   EXPECT_THAT(complaint({"src/trace/a.cpp", 1, "capnp/message.h", false}), HasSubstr("not used here"));
   EXPECT_EQ(complaint({"src/device/cpu/a.cpp", 1, "ATen/ATen.h", false}), "");
+}
+
+TEST(LayerRules, SeeTheNameOfCafWithoutAnInclude) {
+  EXPECT_THAT(names_of_caf("int x;\ncaf::actor a;\n", "tools/worker/a.hpp"), testing::ElementsAre(HasSubstr("tools/worker/a.hpp:2 names CAF")));
+  EXPECT_THAT(names_of_caf("namespace caf { class actor; }", "src/plan/a.hpp"), testing::SizeIs(1));
+  EXPECT_THAT(names_of_caf("caf::actor a;", "src/runtime/a.hpp"), IsEmpty());
+  EXPECT_THAT(names_of_caf("system->caf().registry()", "tools/a.cpp"), IsEmpty());
 }
 
 TEST(LayerRules, SeeEveryFormOfInclude) {

@@ -1,0 +1,52 @@
+#pragma once
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "actors/job_events.hpp"
+#include "tools/launcher/signals.hpp"
+
+namespace troupe {
+
+/// Passes on what the Coordinator says, and keeps how it ended for the main thread, which waits for the bell: the end is kept
+/// whatever becomes of passing it on.
+class EndKeeper final : public JobEvents {
+ public:
+  explicit EndKeeper(JobEvents& next) : next_(next) {}
+  void joined(const JoinedRank& rank, std::uint32_t so_far) override { next_.joined(rank, so_far); }
+  void epoch_begun(const BeginEpoch& epoch) override { next_.epoch_begun(epoch); }
+  void epoch_ready(EpochId epoch, std::uint64_t arena_bytes) override { next_.epoch_ready(epoch, arena_bytes); }
+  void step(const StepRecord& record) override { next_.step(record); }
+  void checkpoint(Step step, const std::string& problem) override { next_.checkpoint(step, problem); }
+  void stop_requested(const std::string& reason, Step at) override { next_.stop_requested(reason, at); }
+  void fault(const std::string& cause, Rank rank, bool first) override { next_.fault(cause, rank, first); }
+  /// What cannot be recorded is a failure of the job, if it had none.
+  void finished(const JobEnd& end) override {
+    JobEnd kept = end;
+    try {
+      next_.finished(end);
+    } catch (const std::exception& problem) {
+      if (kept.ok) kept.cause = std::string("the job's end could not be recorded: ") + problem.what();
+      kept.ok = false;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      end_ = kept;
+    }
+    bell_.ring();
+  }
+  [[nodiscard]] std::optional<JobEnd> end() const {
+    const std::lock_guard lock(mutex_);
+    return end_;
+  }
+  [[nodiscard]] const Bell& bell() const noexcept { return bell_; }
+
+ private:
+  JobEvents& next_;
+  mutable std::mutex mutex_;
+  std::optional<JobEnd> end_;
+  Bell bell_;
+};
+
+}  // namespace troupe
