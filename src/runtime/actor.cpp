@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "src/base/cut_text.hpp"
+#include "src/runtime/actor_row.hpp"
 #include "src/runtime/describe.hpp"
 
 namespace troupe {
@@ -47,8 +48,8 @@ void ActorBase::end_span(const schema::Envelope::Reader& envelope, LetterKind ki
   if (!tracer) return;
   const Where where = where_of(envelope);
   if (envelope.getFlow() != 0)  // 0: its writer has no tracer, and an arrow no start
-    tracer->letter_received(seat_.self.rank, name_of(seat_.self.actor), name_of(kind), envelope.getFlow(), where, started);
-  tracer->span({seat_.self.rank, name_of(seat_.self.actor), name_of(kind), where, Nanos{static_cast<Nanos::rep>(envelope.getSentNanos())}, started,
+    tracer->letter_received(seat_.self.rank, actor_row(seat_.self.actor), name_of(kind), envelope.getFlow(), where, started);
+  tracer->span({seat_.self.rank, actor_row(seat_.self.actor), name_of(kind), where, Nanos{static_cast<Nanos::rep>(envelope.getSentNanos())}, started,
                 seat_.runtime.clock.now(), "ok"});
 }
 

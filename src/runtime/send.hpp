@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "messages/write.hpp"
+#include "src/runtime/actor_row.hpp"
 #include "src/runtime/runtime.hpp"
 #include "src/trace/tracer.hpp"
 
@@ -13,7 +14,7 @@ void send(Runtime& runtime, const Heading& heading, Fill&& fill, Lease lease) {
   complete.sent = runtime.clock.now();
   if (runtime.tracer) {
     complete.flow = runtime.tracer->next_flow();
-    runtime.tracer->letter_sent(heading.from.rank, name_of(heading.from.actor), name_of(Body<T>::kind), complete.flow, heading.where, complete.sent);
+    runtime.tracer->letter_sent(heading.from.rank, actor_row(heading.from.actor), name_of(Body<T>::kind), complete.flow, heading.where, complete.sent);
   }
   runtime.post_office.post(write<T>(complete, std::forward<Fill>(fill), std::move(lease)));
 }

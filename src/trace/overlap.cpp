@@ -49,7 +49,7 @@ struct Totals {
   [[nodiscard]] double share() const { return length > Nanos{0} ? static_cast<double>(under.count()) / static_cast<double>(length.count()) : 0.0; }
 };
 
-/// "compute" of "compute 2": spans of one track that overlap, as those of an actor and of the lane named like it, are drawn in further rows.
+/// "compute" of "compute 2": spans of one track that overlap are drawn in further rows.
 std::string track_of(std::string row) {
   const std::size_t number = row.find_last_not_of("0123456789");
   if (number != std::string::npos && number + 1 < row.size() && row[number] == ' ') row.resize(number);

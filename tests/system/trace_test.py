@@ -38,6 +38,10 @@ class TraceTest(unittest.TestCase):
         for rank in (0, 1):
             self.assertIn((rank, "send StepReport"), spans)
             self.assertIn((rank, "receive Horizon"), spans)
+            names = [name for (pid, _), name in rows.items() if pid == rank]
+            self.assertIn("compute", names)  # the lane's
+            self.assertIn("compute actor", names)
+            self.assertNotIn("compute 2", names, "a lane runs one operation after the other")
         starts = {event["id"] for event in events if event["ph"] == "s"}
         self.assertEqual([event for event in events if event["ph"] == "f" and event["id"] not in starts], [])
 
