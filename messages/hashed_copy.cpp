@@ -22,14 +22,16 @@ namespace {
 // accumulators, and after each block of 16 stripes the accumulators are scrambled. A block is what is copied and hashed in one pass here;
 // the rest, and the end, are the library's.
 constexpr std::size_t stripe_bytes = 64, block_bytes = 1024;
-constexpr int secret_step = 8;      ///< bytes by which a stripe's place in the secret differs from the last one's
+constexpr int secret_step = 8;        ///< bytes by which a stripe's place in the secret differs from the last one's
 constexpr int scramble_offset = 128;  ///< in the secret
 
 using Kernel = void (*)(XXH64_hash_t* accumulators, const unsigned char* secret, std::byte* to, const std::byte* from, std::size_t blocks);
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic push
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // GCC 12 says it of its own header's "undefined" vectors
+#endif
 constexpr int prime32 = static_cast<int>(0x9E3779B1U);
 
 /// `beside_cache`: written straight to memory; `to` is then aligned to 64 bytes.

@@ -20,7 +20,7 @@ enum class Recompute : std::uint8_t { none, full, every, operations, budget, aut
 struct RecomputePolicy {
   RecomputePolicy(Recompute m = Recompute::none) : mode(m) {}
   Recompute mode;
-  std::uint32_t every = 2;               ///< mode every: blocks n, 2n, … counted from 1
+  std::uint32_t every = 2;                ///< mode every: blocks n, 2n, … counted from 1
   std::vector<std::string> always_again;  ///< mode operations: products of weights that have the shape of one whose name contains one of these
                                           ///< are computed again and do not count
   double memory_budget = 0.5;             ///< mode budget: 0 the arena of full, 1 that of none

@@ -68,8 +68,7 @@ class UnitScale {
       if (own) peak = std::max(peak, live);
     }
     const std::size_t before = saved_up_to(at_);
-    return {kept, saved_up_to(at_ + 1) - before, static_cast<std::size_t>(peak) - before,
-            cost_of_running_again(model_.units[at_], sizes_, kept).nanos};
+    return {kept, saved_up_to(at_ + 1) - before, static_cast<std::size_t>(peak) - before, cost_of_running_again(model_.units[at_], sizes_, kept).nanos};
   }
 
  private:
@@ -84,7 +83,8 @@ class UnitScale {
 bool betters(const UnitOption& a, const UnitOption& b) { return a.saved <= b.saved && a.peak <= b.peak && a.nanos <= b.nanos; }
 
 std::vector<UnitOption> worth_a_thought(std::vector<UnitOption> all) {
-  std::sort(all.begin(), all.end(), [](const UnitOption& a, const UnitOption& b) { return std::tie(a.nanos, a.saved, a.peak) < std::tie(b.nanos, b.saved, b.peak); });
+  std::sort(all.begin(), all.end(),
+            [](const UnitOption& a, const UnitOption& b) { return std::tie(a.nanos, a.saved, a.peak) < std::tie(b.nanos, b.saved, b.peak); });
   std::vector<UnitOption> left;
   for (UnitOption& option : all) {
     if (std::none_of(left.begin(), left.end(), [&](const UnitOption& other) { return betters(other, option); })) left.push_back(std::move(option));

@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t check_beside = std::size_t{1} << 20;  ///< longer payloads are hashed by the other thread, shorter ones while they are in the cache
-constexpr std::size_t early_limit = 1024;                     ///< frames of peers that are not connected yet
+constexpr std::size_t early_limit = 1024;                   ///< frames of peers that are not connected yet
 
 }  // namespace
 

@@ -109,7 +109,8 @@ bool UcxTransport::move_incoming(const Link& link) {
 }
 
 bool UcxTransport::ring_moves() const noexcept {
-  return std::ranges::any_of(attended_, [](const Link& link) { return (link->ring_out && !link->ring_out->empty()) || (link->ring_in && link->ring_in->moving()); });
+  return std::ranges::any_of(attended_,
+                             [](const Link& link) { return (link->ring_out && !link->ring_out->empty()) || (link->ring_in && link->ring_in->moving()); });
 }
 
 /// Before and after the thread sleeps. True: a ring changed meanwhile, do not sleep.
