@@ -53,7 +53,7 @@ void CollectiveInbox::put(const std::shared_ptr<const Parcel>& parcel) {
   } else if (content.isChunk() && parcel->lease()) {
     peer.chunks[content.getChunk()] = parcel->lease();
   }
-  changed_.notify_all();
+  wake();
 }
 
 Lease CollectiveInbox::slot_for(schema::Envelope::Reader envelope, std::uint64_t bytes) {
@@ -111,11 +111,16 @@ CollectiveInbox::Wait CollectiveInbox::wait(const std::function<bool()>& conditi
     if (condition()) return Wait::here;
     const Nanos left = deadline - clock.now();
     if (left <= Nanos{0}) return Wait::late;
+    awaited_ = &condition;
     changed_.wait_for(guard, std::min(left, longest_sleep));
+    awaited_ = nullptr;
   }
 }
 
-void CollectiveInbox::wake() { changed_.notify_all(); }
+/// Most of what changes is not what the member waits for just now: it sleeps on, as waking costs more than a look.
+void CollectiveInbox::wake() {
+  if (awaited_ != nullptr && (*awaited_)()) changed_.notify_all();
+}
 
 const CallSignature* CollectiveInbox::call_of(std::uint32_t peer, std::uint64_t number) const {
   const auto found = peers_[peer].calls.find(number);

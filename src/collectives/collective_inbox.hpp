@@ -42,7 +42,7 @@ class CollectiveInbox : public std::enable_shared_from_this<CollectiveInbox> {
   bool kill(const std::string& cause);
   [[nodiscard]] std::optional<std::string> cause() const;
   enum class Wait { here, dead, late };
-  /// Until condition() under the inbox's lock, death, or `limit`.
+  /// Until condition() under the inbox's lock, death, or `limit`. One thread at a time; the transport's asks for the condition too.
   [[nodiscard]] Wait wait(const std::function<bool()>& condition, const Clock& clock, Nanos limit);
   void wake();  ///< something that a condition looks at has changed, under lock()
   [[nodiscard]] std::unique_lock<std::mutex> lock() const { return std::unique_lock(mutex_); }
@@ -73,6 +73,7 @@ class CollectiveInbox : public std::enable_shared_from_this<CollectiveInbox> {
   const std::function<void()> freed_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
+  const std::function<bool()>* awaited_ = nullptr;  ///< what the member sleeps for
   std::vector<Peer> peers_;
   std::optional<std::string> cause_;
 };

@@ -21,9 +21,9 @@ namespace {
 /// Fields of tensorboard's event.proto and summary.proto.
 namespace field {
 constexpr std::uint32_t wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7;  // Event
-constexpr std::uint32_t value = 1;                                                               // Summary
-constexpr std::uint32_t tag = 1, simple_value = 2;                                               // Summary.Value
-constexpr std::uint32_t status = 1;                                                              // SessionLog; 1: START
+constexpr std::uint32_t value = 1;                                                                // Summary
+constexpr std::uint32_t tag = 1, simple_value = 2;                                                // Summary.Value
+constexpr std::uint32_t status = 1;                                                               // SessionLog; 1: START
 }  // namespace field
 
 template <class T>

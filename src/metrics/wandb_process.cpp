@@ -105,9 +105,10 @@ Result<std::unique_ptr<WandbProcess>> WandbProcess::start(const Options& options
   std::unique_ptr<WandbProcess> process{new WandbProcess(*pid, input.take(1), logs / "wandb.log")};
   if (const std::string answer = first_line(output.ends[0]); answer != "ready") {
     ::kill(*pid, SIGKILL);
-    return Error{fmt::format("metrics.enable_wandb: {} has no client of Weights & Biases ({}): install it with `{} -m pip install wandb`, or name a Python that "
-                             "has it in TROUPE_PYTHON",
-                             options.python, answer.empty() ? "no answer, see " + (logs / "wandb.log").string() : answer, options.python)};
+    return Error{
+        fmt::format("metrics.enable_wandb: {} has no client of Weights & Biases ({}): install it with `{} -m pip install wandb`, or name a Python that "
+                    "has it in TROUPE_PYTHON",
+                    options.python, answer.empty() ? "no answer, see " + (logs / "wandb.log").string() : answer, options.python)};
   }
   const json first{{"init", {{"dir", std::filesystem::absolute(options.run_folder).string()}, {"config", options.config}}}};
   if (auto sent = process->send(first.dump()); !sent) return sent.error();

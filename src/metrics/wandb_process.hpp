@@ -11,8 +11,9 @@
 namespace troupe {
 
 /// Weights & Biases through its own client in a Python process of its own (src/metrics/wandb_client.py, carried in this library), which is fed a
-/// JSON line for each logged step; nothing waits for it (a slow one is behind by up to 16 MiB of lines, then loses some). The process goes on when a rank dies, and ends by itself with its input. Online or offline is the
-/// client's business (WANDB_MODE, WANDB_API_KEY, WANDB_PROJECT, WANDB_TEAM, WANDB_RUN_NAME, …); a resumed run goes on in the same W&B run.
+/// JSON line for each logged step; nothing waits for it (a slow one is behind by up to 16 MiB of lines, then loses some). The process goes on when a rank dies,
+/// and ends by itself with its input. Online or offline is the client's business (WANDB_MODE, WANDB_API_KEY, WANDB_PROJECT, WANDB_TEAM, WANDB_RUN_NAME, …); a
+/// resumed run goes on in the same W&B run.
 class WandbProcess final : public MetricSink {
  public:
   struct Options {

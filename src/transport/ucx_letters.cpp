@@ -136,12 +136,10 @@ bool UcxTransport::admit(const Link& link, std::span<const std::byte> frame, voi
   }
   const auto kind = capnp::FlatArrayMessageReader(opened->words).getRoot<schema::Envelope>().getBody().which();
   auto incoming = std::make_unique<UcxIncoming>(UcxIncoming{this, link, opened->header, kind, kj::mv(opened->words), descriptor, {}, now, false});
+  const std::uint64_t slots_freed = slots_freed_;
   const auto asked = must_queue(*incoming) ? Asked::no_slot : ask_for_slot(incoming);
   if (asked == Asked::slot_too_short) return false;
-  if (asked == Asked::no_slot) {
-    parked_.push_back(std::move(incoming));
-    parked_count_ = parked_.size();
-  }
+  if (asked == Asked::no_slot) park(std::move(incoming), slots_freed);
   return descriptor != nullptr;
 }
 
@@ -270,7 +268,15 @@ bool UcxTransport::must_queue(const UcxIncoming& incoming) const {
   return std::ranges::any_of(parked_, [&](const auto& earlier) { return earlier->link == incoming.link && earlier->kind == incoming.kind; });
 }
 
+/// `slots_freed`: when a slot was asked for. One that went home since may not have been told, see slot_available().
+void UcxTransport::park(std::unique_ptr<UcxIncoming> incoming, std::uint64_t slots_freed) {
+  parked_.push_back(std::move(incoming));
+  parked_count_ = parked_.size();
+  if (slots_freed_ != slots_freed) post([this] { retry_parked(); });
+}
+
 void UcxTransport::retry_parked() {
+  const std::uint64_t slots_freed = slots_freed_;
   std::deque<std::unique_ptr<UcxIncoming>> waiting;
   waiting.swap(parked_);
   for (auto& incoming : waiting) {
@@ -279,6 +285,7 @@ void UcxTransport::retry_parked() {
     if (asked == Asked::no_slot) parked_.push_back(std::move(incoming));
   }
   parked_count_ = parked_.size();
+  if (!parked_.empty() && slots_freed_ != slots_freed) post([this] { retry_parked(); });
 }
 
 void UcxTransport::drop_parked(const UcxLink& link) {

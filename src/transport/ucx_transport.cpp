@@ -138,8 +138,11 @@ void UcxTransport::close(Rank peer, CloseMode mode, Nanos limit, Completion comp
   post_locked([this, link, mode, deadline = clock_.now() + limit, done = std::move(completion)] { begin_close(link, mode, deadline, done); });
 }
 
+/// Called for every slot that goes home, and mostly nothing waits for one. A payload that is parked at this moment is not forgotten: its
+/// thread looks at the number of freed slots again after it has counted the payload.
 void UcxTransport::slot_available() {
-  post([this] { retry_parked(); });
+  ++slots_freed_;
+  if (parked_count_ != 0) post([this] { retry_parked(); });
 }
 
 TransportCounters UcxTransport::counters() const {
@@ -154,7 +157,7 @@ void UcxTransport::post(Job job) {
 }
 
 void UcxTransport::post_locked(Job job) {
-  if (jobs_.empty()) worker_->signal();  // under the mutex, so it cannot come before the job
+  if (std::exchange(sleeping_, false)) worker_->signal();
   jobs_.push_back(std::move(job));
 }
 
@@ -186,11 +189,14 @@ void UcxTransport::run() {
     if (worked) continue;
     {
       const std::lock_guard lock(mutex_);
-      if (stopping_ && jobs_.empty()) break;
+      if (!jobs_.empty()) continue;
+      if (stopping_) break;
+      sleeping_ = true;  // from now on whoever posts a job rings for it
     }
-    if (set_rings_sleeping(true)) continue;
-    worker_->wait(wait_limit());
+    if (!set_rings_sleeping(true)) worker_->wait(wait_limit());
     set_rings_sleeping(false);
+    const std::lock_guard lock(mutex_);
+    sleeping_ = false;
   }
   shut_down();
 }

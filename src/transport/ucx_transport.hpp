@@ -88,6 +88,7 @@ class UcxTransport final : public Transport {
   void received(UcxIncoming* incoming, ucs_status_t status);
   void verified(UcxIncoming& incoming, bool intact);
   void deliver(const UcxLink& link, std::shared_ptr<const Parcel> parcel, std::uint64_t payload_bytes, Nanos arrived);
+  void park(std::unique_ptr<UcxIncoming> incoming, std::uint64_t slots_freed);
   [[nodiscard]] bool must_queue(const UcxIncoming& incoming) const;
   void retry_parked();
   void drop_parked(const UcxLink& link);
@@ -102,13 +103,14 @@ class UcxTransport final : public Transport {
   const ProcessOnHost self_;  ///< host 0: shares no memory with anyone
   FrameCounts refused_;
   std::atomic<std::uint64_t> letters_sent_{0}, letters_received_{0}, payload_sent_{0}, payload_received_{0}, in_flight_{0}, in_flight_peak_{0},
-      parked_count_{0}, shared_{0};
+      parked_count_{0}, shared_{0}, slots_freed_{0};
 
   std::mutex mutex_;
   std::map<Rank, Link> links_;  ///< the newest of each rank
   std::deque<Job> jobs_;
   bool stopping_ = false;
-  bool stopped_ = false;  ///< the thread has ended: nobody runs jobs any more
+  bool sleeping_ = false;  ///< the thread sleeps or is about to: a job needs a signal
+  bool stopped_ = false;   ///< the thread has ended: nobody runs jobs any more
 
   std::map<Rank, Link> known_;                       ///< as links_, as far as the thread has got
   std::vector<Link> attended_;                       ///< links whose endpoint is not closed yet, or with requests pending
