@@ -58,9 +58,8 @@ Result<std::unique_ptr<JobSinks>> JobSinks::open(const Options& options, Log& lo
   }
   if (options.metrics.enable_wandb) {
     const char* python = std::getenv("TROUPE_PYTHON");
-    auto process = WandbProcess::start({.python = python != nullptr && *python != '\0' ? python : "python3",
-                                        .run_folder = options.run_folder,
-                                        .config = options.config});
+    auto process =
+        WandbProcess::start({.python = python != nullptr && *python != '\0' ? python : "python3", .run_folder = options.run_folder, .config = options.config});
     if (!process) return process.error();
     log.info("reporting to Weights & Biases; its client's words are in " + (options.run_folder / "logs/wandb.log").string());
     sinks->sinks_.push_back(std::move(*process));

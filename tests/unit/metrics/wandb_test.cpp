@@ -52,8 +52,8 @@ TEST_F(WandbTest, TheClientGetsConfigurationAndNumbersAndIsFinished) {
     ASSERT_TRUE(closed) << closed.error().message;
   }
   const std::string one = "[3, {\"loss\": NaN, \"lr\": 0.25}]\nfinished\n";
-  EXPECT_EQ(read_file(folder.path() / "told"), "{\"id\": null, \"project\": \"troupe\", \"lr\": 0.5}\n" + one +
-                                                   "{\"id\": \"run-of-the-test\", \"project\": \"troupe\", \"lr\": 0.5}\n" + one);
+  EXPECT_EQ(read_file(folder.path() / "told"),
+            "{\"id\": null, \"project\": \"troupe\", \"lr\": 0.5}\n" + one + "{\"id\": \"run-of-the-test\", \"project\": \"troupe\", \"lr\": 0.5}\n" + one);
 }
 
 TEST_F(WandbTest, AMissingClientIsRefusedWithTheCommandThatInstallsIt) {
