@@ -31,6 +31,11 @@ void check_together(Schema& schema, const JobConfig& config) {
     schema.problem(where("checkpoint.keep_latest_k"),
                    "checkpoint.keep_latest_k: 1 would leave no checkpoint if the newest were damaged; use 0 (keep all) or at least 2");
   }
+  const auto& option = config.activation_checkpoint.selective_ac_option;
+  if (option != "op" && !config.activation_checkpoint.every_nth_block()) {
+    schema.problem(where("activation_checkpoint.selective_ac_option"),
+                   "activation_checkpoint.selective_ac_option: expected \"op\" or a positive integer as a string, found \"" + option + "\"");
+  }
   if (const auto rules = rules_of(config.faults); !rules) schema.problem(where("faults.rules"), "faults.rules: " + rules.error().message);
 }
 
@@ -66,7 +71,7 @@ void JobConfig::describe_to(Schema& schema) {
   describe(schema, faults);
   describe(schema, debug);
   describe_other_parallelism(schema);
-  describe_activation_checkpoint(schema);
+  describe(schema, activation_checkpoint);
   describe_validation(schema);
   describe_unbuilt_sections(schema);
 }

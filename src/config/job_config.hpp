@@ -40,6 +40,7 @@ struct JobConfig {
   TrainingSettings training;
   DataSettings data;
   ParallelismSettings parallelism;
+  ActivationCheckpointSettings activation_checkpoint;
   Float8Settings float8;
   SlotSettings slots;
   RuntimeSettings runtime;

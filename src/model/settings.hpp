@@ -1,4 +1,5 @@
 #pragma once
+#include <charconv>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -123,15 +124,45 @@ inline void describe(Schema& schema, TrainingSettings& s) {
 }
 
 /// [activation_checkpoint]: what a block keeps of its forward pass for its backward pass.
-inline void describe_activation_checkpoint(Schema& schema) {
-  schema.section("activation_checkpoint", "What a block keeps of its forward pass for the backward pass.");
-  const std::string missing = "everything that the backward pass reads is kept";
-  schema.not_built("mode", "none", "none, full, selective or memory_budget", missing).one_of({"none", "full", "selective", "memory_budget"});
-  schema.not_built("selective_ac_option", "2", "op, or each how manieth block", missing).part_of("activation_checkpoint.mode");
-  schema.not_built("per_op_sac_force_recompute_mm_shapes_by_fqns", std::vector<std::string>{"moe.router.gate"}, "products that are computed again", missing)
+struct ActivationCheckpointSettings {
+  std::string mode = "none";
+  std::string selective_ac_option = "2";
+  std::vector<std::string> per_op_sac_force_recompute_mm_shapes_by_fqns{"moe.router.gate"};
+  double memory_budget = 0.5;
+  std::optional<double> memory_limit_gib;
+  /// The n of "every n-th block"; nothing: `selective_ac_option` is no positive integer.
+  [[nodiscard]] std::optional<std::uint32_t> every_nth_block() const noexcept {
+    std::uint32_t n = 0;
+    const char* const end = selective_ac_option.data() + selective_ac_option.size();
+    const auto [read, error] = std::from_chars(selective_ac_option.data(), end, n);
+    return error == std::errc{} && read == end && n > 0 ? std::optional(n) : std::nullopt;
+  }
+};
+
+inline void describe(Schema& schema, ActivationCheckpointSettings& s) {
+  schema.section(
+      "activation_checkpoint",
+      "What a block keeps of its forward pass for the backward pass, and what it computes again. Results are the same bits in every mode; see docs/memory.md.");
+  schema
+      .key("mode", &s.mode, KeyClass::epoch,
+           "none: all that backward reads is kept; full: of each block its input alone; selective: see selective_ac_option; memory_budget: the fastest within "
+           "memory_budget; auto: the fastest that fits memory_limit_gib")
+      .one_of({"none", "full", "selective", "memory_budget", "auto"});
+  schema.key("selective_ac_option", &s.selective_ac_option, KeyClass::epoch,
+             "op: attention and every other matrix product are kept; a number n, as a string: every n-th block computes all again, the others nothing");
+  schema
+      .key("per_op_sac_force_recompute_mm_shapes_by_fqns", &s.per_op_sac_force_recompute_mm_shapes_by_fqns, KeyClass::epoch,
+           "with op: matrix products whose weight has the shape of one whose name contains one of these are computed again and not counted")
+      .or_single();
+  schema.key("memory_budget", &s.memory_budget, KeyClass::epoch, "mode memory_budget: part of the way from the memory of full (0) to that of none (1)")
+      .at_least(0)
+      .at_most(1);
+  schema
+      .key("memory_limit_gib", &s.memory_limit_gib, KeyClass::epoch,
+           "mode auto: device memory that a rank may plan, state and slots included; unset: 90 % of what the device has, on a CPU no limit")
+      .above(0);
+  schema.not_built("visualize_memory_budget_pareto", false, "write the trade of time for memory", "pictures of the trade")
       .part_of("activation_checkpoint.mode");
-  schema.not_built("memory_budget", 0.5, "share of the memory of mode none", missing).at_least(0).at_most(1).part_of("activation_checkpoint.mode");
-  schema.not_built("visualize_memory_budget_pareto", false, "write the trade of time for memory", missing).part_of("activation_checkpoint.mode");
   schema.ignored("early_stop", false, "what is computed again is a list of operations, without more");
   schema.ignored("preserve_rng_state", true, "no operation draws random numbers");
   schema.ignored("determinism_check", "default", "operations repeat bit for bit");

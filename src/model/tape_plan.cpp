@@ -136,22 +136,27 @@ UnitValues values_of(const Tape& tape, int input) {
   return values;
 }
 
-/// Steps whose results backward needs, directly or through others: what a recomputed block runs again.
-std::vector<bool> needed_by_backward(const Tape& tape) {
-  std::vector<bool> value(tape.values.size(), false), step(tape.steps.size(), false);
-  for (const TapeStep& s : tape.steps) {
-    for (const ValueIndex v : read_by_backward(s)) value[v] = true;
+/// Runs again what the unit's backward needs and forward did not keep; returns where all is then.
+UnitValues restore_values(TapeEmitter& emitter, const UnitDescription& unit, const UnitLayout& layout, const UnitValues& forward_values,
+                          const std::vector<bool>& kept, const std::vector<bool>& again) {
+  UnitValues values = values_of(unit.tape, forward_values.buffer[0]);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    for (const ValueIndex v : unit.tape.steps[i].out) {
+      if (!kept[i]) continue;
+      values.buffer[v] = forward_values.buffer[v];
+      values.float8[v] = forward_values.float8[v];
+    }
   }
-  for (std::size_t i = tape.steps.size(); i-- > 0;) {
-    const TapeStep& s = tape.steps[i];
-    step[i] = std::any_of(s.out.begin(), s.out.end(), [&](ValueIndex v) { return value[v]; });
-    if (!step[i]) continue;
-    for (const ValueIndex v : s.in) value[v] = true;
+  ForwardEmitter forward(emitter, unit, layout, values, unit.name + " again ");
+  for (std::size_t i = 0; i < again.size(); ++i) {
+    if (again[i]) {
+      forward.run(unit.tape.steps[i]);
+    } else {
+      forward.cast_input(unit.tape.steps[i]);
+    }
   }
-  return step;
+  return values;
 }
-
-bool is_block(const Tape& tape) { return tape.has_input && tape.output >= 0; }
 
 void place(TapePlan& plan, std::uint32_t forward_end) {
   std::vector<Lifetime> lifetimes;
@@ -173,6 +178,14 @@ void place(TapePlan& plan, std::uint32_t forward_end) {
 }  // namespace
 
 TapePlan plan_tapes(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const TapePlanOptions& options) {
+  TapePlan plan = emit_tapes(model, layout, sizes, options);
+  std::uint32_t forward_end = 0;
+  for (const auto& unit : plan.forward) forward_end += static_cast<std::uint32_t>(unit.size());
+  place(plan, forward_end);
+  return plan;
+}
+
+TapePlan emit_tapes(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const TapePlanOptions& options) {
   TapePlan plan;
   plan.sizes = sizes;
   plan.forward.resize(model.units.size());
@@ -191,27 +204,17 @@ TapePlan plan_tapes(const ModelDescription& model, const WeightLayout& layout, c
     }
     output = unit.tape.output >= 0 ? values.back().buffer[static_cast<std::size_t>(unit.tape.output)] : -1;
   }
-  const std::uint32_t forward_end = emitter.now();
   int gradient = -1;
   for (std::size_t u = model.units.size(); u-- > 0 && !options.inference;) {
     const UnitDescription& unit = model.units[u];
     emitter.begin(plan.backward[u]);
-    if (options.recompute == Recompute::full && is_block(unit.tape)) {
-      UnitValues again = values_of(unit.tape, values[u].buffer[0]);
-      ForwardEmitter forward(emitter, unit, layout.units[u], again, unit.name + " again ");
-      const std::vector<bool> needed = needed_by_backward(unit.tape);
-      for (std::size_t i = 0; i < needed.size(); ++i) {
-        if (needed[i]) {
-          forward.run(unit.tape.steps[i]);
-        } else {
-          forward.cast_input(unit.tape.steps[i]);
-        }
-      }
-      values[u] = std::move(again);
+    if (!options.kept.empty() && is_block(unit.tape)) {
+      const std::vector<bool> again = steps_to_run_again(unit.tape, options.kept[u]);
+      const bool any = std::find(again.begin(), again.end(), true) != again.end();
+      if (any) values[u] = restore_values(emitter, unit, layout.units[u], values[u], options.kept[u], again);
     }
     gradient = emit_backward(emitter, unit, layout.units[u], values[u], gradient);
   }
-  place(plan, forward_end);
   return plan;
 }
 

@@ -6,12 +6,10 @@
 #include <vector>
 
 #include "src/model/model_description.hpp"
+#include "src/model/recompute.hpp"
 #include "src/model/weight_layout.hpp"
 
 namespace troupe {
-
-/// Which values of a block backward finds saved, and which it computes again from the block's input (activation checkpointing).
-enum class Recompute : std::uint8_t { none, full };
 
 /// What a buffer of the arena is for.
 enum class BufferKind : std::uint8_t { activation, float8, gradient, scale };
@@ -69,7 +67,7 @@ struct Instruction {
 };
 
 struct TapePlanOptions {
-  Recompute recompute = Recompute::none;
+  KeptSteps kept = {};     ///< empty: every result that backward reads
   bool inference = false;  ///< forward only, without the loss; the logits stay
 };
 
@@ -90,5 +88,7 @@ struct TapePlan {
 [[nodiscard]] bool reads_weights(const std::vector<Instruction>& instructions) noexcept;
 
 [[nodiscard]] TapePlan plan_tapes(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const TapePlanOptions& options);
+/// The same without places in an arena: instructions, buffers and their lives.
+[[nodiscard]] TapePlan emit_tapes(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const TapePlanOptions& options);
 
 }  // namespace troupe

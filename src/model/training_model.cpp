@@ -6,6 +6,7 @@
 
 #include "src/model/device_rotary_table.hpp"
 #include "src/model/initialise.hpp"
+#include "src/model/recompute_search.hpp"
 #include "src/model/shard_memory.hpp"
 #include "src/model/state_program.hpp"
 #include "src/model/tape_program.hpp"
@@ -25,7 +26,7 @@ void check(const ModelDescription& model, const TrainingOptions& o) {
   if (o.compute == DType::f64 && o.float8.enable) refuse("fp8 beside float64");
 }
 
-UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, Recompute recompute, std::size_t u) {
+UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const KeptSteps& kept, std::size_t u) {
   const UnitDescription& unit = model.units[u];
   UnitCost cost{.weights_bytes = layout.units[u].weights_bytes, .gradients_bytes = layout.units[u].gradients_bytes};
   for (const ParameterDescription& p : unit.parameters) cost.parameters += p.tied_to.empty() ? p.elements() : 0;
@@ -36,7 +37,8 @@ UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout,
     cost.backward_flops += operation.backward_input_flops + operation.backward_weight_flops;
   }
   cost.shard_bytes = ShardMemory::gradient_bytes_of(layout, u);
-  if (recompute == Recompute::full && unit.tape.has_input && unit.tape.output >= 0) cost.backward_flops += cost.forward_flops;
+  cost.recomputed_flops = cost_of_running_again(unit, sizes, kept[u]).flops;
+  cost.backward_flops += cost.recomputed_flops;
   return cost;
 }
 
@@ -46,21 +48,22 @@ std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) 
 
 std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingOptions& options, const TrainingEstimate& e) {
   const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches());
-  std::vector<MemoryItem> items{{"fp32 masters", shards.masters, false},
-                                {"optimizer moments", shards.moments, false},
-                                {"gradient shards", shards.gradients, false},
-                                {"sums of micro-batches", shards.sums, false},
-                                {"step counts, fp8 scales", shards.scalars, false},
-                                {"rotary table, totals", rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals), false},
-                                {"saved activations", e.tapes.peak_saved, false}};
+  const Placement state = options.offload ? Placement::host : Placement::device;
+  std::vector<MemoryItem> items{{.kind = "fp32 masters", .bytes = shards.masters, .placement = state},
+                                {.kind = "optimizer moments", .bytes = shards.moments, .placement = state},
+                                {.kind = "gradient shards", .bytes = shards.gradients, .placement = state},
+                                {.kind = "sums of micro-batches", .bytes = shards.sums},
+                                {.kind = "step counts, fp8 scales", .bytes = shards.scalars},
+                                {.kind = "rotary table, totals", .bytes = rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals)},
+                                {.kind = "saved activations", .bytes = e.tapes.peak_saved, .of_arena = true}};
   std::size_t arena = e.tapes.peak_saved;
   for (std::size_t kind = 0; kind < buffer_kinds; ++kind) {
-    items.push_back({std::string("working ") + name_of(static_cast<BufferKind>(kind)), e.tapes.peak_by_kind[kind], false});
+    items.push_back({.kind = std::string("working ") + name_of(static_cast<BufferKind>(kind)), .bytes = e.tapes.peak_by_kind[kind], .of_arena = true});
     arena += e.tapes.peak_by_kind[kind];
   }
-  items.push_back({"arena fragmentation", e.tapes.arena_bytes - arena, false});
-  items.push_back({"weights slot", e.weights_slot_bytes(), true});
-  items.push_back({"gradients slot", e.gradients_slot_bytes(), true});
+  items.push_back({.kind = "arena fragmentation", .bytes = e.tapes.arena_bytes - arena, .of_arena = true});
+  items.push_back({.kind = "weights slot", .bytes = e.weights_slot_bytes(), .per_slot = true});
+  items.push_back({.kind = "gradients slot", .bytes = e.gradients_slot_bytes(), .per_slot = true});
   return items;
 }
 
@@ -87,10 +90,11 @@ std::size_t TrainingEstimate::resident_bytes() const noexcept {
 TrainingEstimate estimate_training(const ModelDescription& model, const TrainingOptions& options) {
   check(model, options);
   const TapeSizes sizes = sizes_of(options);
-  TrainingEstimate e{.layout = lay_out_weights(model, sizes, options.float8, options.world), .tapes = {}, .units = {}, .memory = {}};
-  e.tapes = plan_tapes(model, e.layout, sizes, {.recompute = options.recompute});
+  TrainingEstimate e{.layout = lay_out_weights(model, sizes, options.float8, options.world), .tapes = {}, .kept = {}, .units = {}, .memory = {}};
+  e.kept = choose_kept(model, e.layout, sizes, options.recompute);
+  e.tapes = plan_tapes(model, e.layout, sizes, {.kept = e.kept});
   for (std::size_t u = 0; u < model.units.size(); ++u) {
-    e.units.push_back(cost_of_unit(model, e.layout, sizes, options.recompute, u));
+    e.units.push_back(cost_of_unit(model, e.layout, sizes, e.kept, u));
     e.units.back().backward_reads_weights = reads_weights(e.tapes.backward[u]);
   }
   e.memory = memory_of(model, options, e);

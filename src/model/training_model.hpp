@@ -24,7 +24,7 @@ struct TrainingOptions {
   bool offload = false;                     ///< masters, moments and gradient shards lie in Placement::host
   DType compute = DType::f32;               ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
   Float8Options float8;
-  Recompute recompute = Recompute::none;
+  RecomputePolicy recompute;
   AdamWSettings optimizer;
   double max_norm = 1.0;      ///< ≤ 0: no clipping
   double nominal_tokens = 0;  ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world · replicas
@@ -36,12 +36,13 @@ struct TrainingOptions {
 
 /// What one unit costs; for the plan compiler, estimate and simulate. FLOPs of one micro-batch.
 struct UnitCost {
-  std::size_t weights_bytes = 0;    ///< of a gather, all ranks' parts (one byte a value where fp8 travels)
-  std::size_t gradients_bytes = 0;  ///< of a reduce
-  std::size_t shard_bytes = 0;      ///< of this rank's gradient shards, which replicas sum
-  double forward_flops = 0, backward_flops = 0;
-  bool backward_reads_weights = true;  ///< false (embedding): its backward may be called with an empty weights slot
-  std::int64_t parameters = 0;         ///< that its optimizer step updates, on all ranks
+  std::size_t weights_bytes = 0;                 ///< of a gather, all ranks' parts (one byte a value where fp8 travels)
+  std::size_t gradients_bytes = 0;               ///< of a reduce
+  std::size_t shard_bytes = 0;                   ///< of this rank's gradient shards, which replicas sum
+  double forward_flops = 0, backward_flops = 0;  ///< backward with what it computes again
+  double recomputed_flops = 0;                   ///< of those, what it computes again
+  bool backward_reads_weights = true;            ///< false (embedding): its backward may be called with an empty weights slot
+  std::int64_t parameters = 0;                   ///< that its optimizer step updates, on all ranks
 };
 
 /// Bytes of one kind of memory of one rank, known before step one.
@@ -49,12 +50,15 @@ struct MemoryItem {
   std::string kind;  ///< "fp32 masters", "saved activations", "weights slot", …
   std::size_t bytes = 0;
   bool per_slot = false;  ///< of one slot of an edge; the edge's slot count multiplies it
+  bool of_arena = false;  ///< activations and working memory
+  Placement placement = Placement::device;
 };
 
 /// What can be said of a TrainingModel without making one: no device, no allocation. A pure function of its arguments.
 struct TrainingEstimate {
   WeightLayout layout;
   TapePlan tapes;
+  KeptSteps kept;  ///< [unit][step]: what backward finds, and what it computes again
   std::vector<UnitCost> units;
   std::vector<MemoryItem> memory;
   double flops_per_token = 0;

@@ -71,6 +71,37 @@ TEST(Plan, GathersResidentWeightsOnceForAllMicroBatches) {
               ElementsAre("gather L0", "gather L1", "reduce L1", "reduce L0", "reduce L1 m1", "reduce L0 m1", "verdict"));
 }
 
+TEST(Plan, SumsMicroBatchesAndReducesWithTheLastWhenAskedTo) {
+  PlanShape shape = shape_of(2, 3);
+  shape.reduce_last = true;
+  shape.weights_resident = true;
+  const Plan plan = plan_of(shape);
+  EXPECT_THAT(names_on(plan, LaneKind::comm), ElementsAre("gather L0", "gather L1", "accumulate L1", "accumulate L0", "accumulate L1 m1", "accumulate L0 m1",
+                                                          "reduce L1 m2", "reduce L0 m2", "verdict"));
+  const PlannedOperation& sum = plan.operations[place(plan, "accumulate L0 m1")];
+  EXPECT_EQ(sum.communicator, CommunicatorKind::none) << "nothing leaves the rank";
+  EXPECT_THAT(sum.last_reads, ElementsAre(OperationIndex{static_cast<std::uint32_t>(place(plan, "backward L0 m1"))}));
+}
+
+TEST(Plan, SumsOverReplicasOnceAStepBehindTheLastReduceOfEachUnitAndBeforeTheVerdict) {
+  PlanShape shape = shape_of(2, 2);
+  shape.replicas = 2;
+  shape.weights_resident = true;
+  for (UnitShape& unit : shape.units) unit.all_reduce_bytes = 100;
+  const Plan plan = plan_of(shape);
+  EXPECT_THAT(names_on(plan, LaneKind::comm), ElementsAre("gather L0", "gather L1", "reduce L1", "reduce L0", "reduce L1 m1", "all_reduce L1 m1",
+                                                          "reduce L0 m1", "all_reduce L0 m1", "verdict"));
+  const PlannedOperation& sum = plan.operations[place(plan, "all_reduce L0 m1")];
+  EXPECT_EQ(sum.communicator, CommunicatorKind::dp_replicate);
+  EXPECT_EQ(sum.bytes, 100U);
+  EXPECT_THAT(plan.operations[place(plan, "verdict")].after, testing::Contains(OperationIndex{static_cast<std::uint32_t>(place(plan, "all_reduce L0 m1"))}));
+  shape.units[0].all_reduce_bytes = 0;  // owns no parameter
+  EXPECT_THAT(names_on(plan_of(shape), LaneKind::comm), testing::Not(testing::Contains("all_reduce L0 m1")));
+  shape.units[0].all_reduce_bytes = 101;
+  EXPECT_NE(plan_of(shape).hash(CommunicatorKind::dp_replicate), plan.hash(CommunicatorKind::dp_replicate));
+  EXPECT_EQ(plan_of(shape).hash(CommunicatorKind::dp_shard), plan.hash(CommunicatorKind::dp_shard));
+}
+
 TEST(Plan, RefusesResidencyWithTooFewSlotsAndSaysSo) {
   PlanShape shape = shape_of(3);
   shape.weights_resident = true;
@@ -134,6 +165,38 @@ TEST(PlanCheck, PassesEveryCompiledPlanAtEverySlotCount) {
       }
     }
   }
+}
+
+TEST(PlanCheck, PassesEveryWayOfDataParallelismOnTheGroupsOfItsMesh) {
+  for (const std::uint32_t replicas : {1U, 2U, 4U}) {
+    for (const bool reduce_last : {false, true}) {
+      for (const bool resident : {false, true}) {
+        PlanShape shape = shape_of(4, 3);
+        for (UnitShape& unit : shape.units) unit.all_reduce_bytes = 10;
+        shape.replicas = replicas;
+        shape.reduce_last = reduce_last;
+        shape.weights_resident = resident;
+        const SlotCounts slots = slots_of(resident ? 4 : 1, 1);
+        const Plan plan = plan_of(shape, slots, StepKind::train_and_snapshot);
+        const Result<void> checked = check_plans(std::vector<Plan>(4, plan), slots, replicas);
+        EXPECT_TRUE(checked.ok()) << checked.error().message;
+      }
+    }
+  }
+}
+
+TEST(PlanCheck, MeetsInGroupsAndNamesTheRanksOfTheOneThatDiffers) {
+  PlanShape shape = shape_of(2);
+  for (UnitShape& unit : shape.units) unit.all_reduce_bytes = 10;
+  shape.replicas = 2;
+  PlanShape other = shape;
+  other.units[1].all_reduce_bytes = 12;
+  const std::vector<Plan> plans{plan_of(shape), plan_of(shape), plan_of(shape), plan_of(other)};  // shards 0, 1 of replica 0, then of 1
+  const Result<void> checked = check_plans(plans, SlotCounts{}, 2);
+  ASSERT_FALSE(checked.ok());
+  EXPECT_THAT(checked.error().message,
+              HasSubstr("communicator dp_replicate: where rank 1 calls all_reduce L1 (10 bytes, float32), rank 3 calls all_reduce L1 (12"));
+  EXPECT_THAT(check_plans(std::vector<Plan>(3, plans[0]), SlotCounts{}, 2).error().message, HasSubstr("3 ranks are no multiple of 2 replicas"));
 }
 
 TEST(PlanCheck, NamesTheEdgeItsSlotsAndWhoWaitsOnEachRank) {

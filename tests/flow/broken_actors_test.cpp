@@ -70,6 +70,17 @@ TEST(BrokenActors, OneThatReadsASlotAfterItsReleaseFindsPoison) {
   EXPECT_NE(result.findings.find("freed or empty weights are read"), std::string::npos) << result.findings;
 }
 
+TEST(BrokenActors, OneThatForgetsASumOverReplicasIsFoundByWhatItsShardsHold) {
+  FlowKnobs replicated = knobs();
+  replicated.replicas = 2;
+  EXPECT_EQ(run_twice(replicated).findings, "");
+  VirtualJob job(replicated);
+  job.alter_parts = [](VirtualJob&, std::uint32_t, RankParts& parts) { parts.shard = forgets_a_sum_over_replicas(parts.shard); };
+  const FlowResult result = job.run();
+  EXPECT_TRUE(result.has(Invariant::live_data)) << result.findings;
+  EXPECT_NE(result.findings.find("the verdict comes before the sum over replicas"), std::string::npos) << result.findings;
+}
+
 /// The job with a post office that mistreats a kind of letter of rank 1.
 FlowResult run_with_broken_post_office(schema::Envelope::Body::Which kind, BrokenPostOffice::Fault fault, int first = 1) {
   VirtualJob job(knobs());

@@ -27,6 +27,25 @@ TEST(Seeds, EveryInvariantHoldsForOneRank) { EXPECT_GE(run_seeds(1, 400, 1).size
 TEST(Seeds, EveryInvariantHoldsForTwoRanks) { EXPECT_GE(run_seeds(1001, 400, 2).size(), 380U); }
 TEST(Seeds, EveryInvariantHoldsForFourRanks) { EXPECT_GE(run_seeds(2001, 300, 4).size(), 290U); }
 
+TEST(Seeds, EveryInvariantHoldsForEveryMeshOfEightRanksAndEveryPlan) {
+  std::uint64_t seed = 3001;
+  for (const std::uint32_t replicas : {1U, 2U, 4U, 8U}) {
+    for (const bool reduce_last : {false, true}) {
+      for (const bool resident : {false, true}) {
+        FlowKnobs knobs = draw_knobs(seed++, 8);
+        knobs.replicas = replicas;
+        knobs.reduce_last = reduce_last;
+        knobs.weights_resident = resident;
+        knobs.micro_batches = 2;
+        if (resident) knobs.slots.weights = knobs.layers;
+        const FlowResult result = run_twice(knobs);
+        EXPECT_EQ(result.findings, "") << describe(knobs);
+        EXPECT_EQ(result.reported, Step{knobs.steps}) << describe(knobs);
+      }
+    }
+  }
+}
+
 TEST(Seeds, InterleavingsOfTheSameKnobsDiffer) {
   std::set<std::uint64_t> orders;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {

@@ -89,6 +89,8 @@ void expect_gradients_of_autograd(const ModelDescription& description, Recompute
 
 TEST(TapeGradients, WholeModelEqualsAutogradInFp64) { expect_gradients_of_autograd(llama3("tiny")); }
 
+TEST(TapeGradients, ModelThatComputesSomeOperationsAgainEqualsAutogradInFp64) { expect_gradients_of_autograd(llama3("tiny"), Recompute::operations); }
+TEST(TapeGradients, ModelWithinAMemoryBudgetEqualsAutogradInFp64) { expect_gradients_of_autograd(llama3("tiny"), Recompute::budget); }
 TEST(TapeGradients, RecomputedModelEqualsAutogradInFp64) { expect_gradients_of_autograd(llama3("tiny"), Recompute::full); }
 
 TEST(TapeGradients, TiedModelEqualsAutogradInFp64) { expect_gradients_of_autograd(llama3("tiny_tied")); }

@@ -91,7 +91,10 @@ TEST_P(Memory, WhatWasPlannedIsAllocatedAndUsedToTheLastByteAndAStepAllocatesNot
 INSTANTIATE_TEST_SUITE_P(Modes, Memory,
                          testing::Values(Mode{"fp32", DType::f32, false, Recompute::none}, Mode{"bf16", DType::bf16, false, Recompute::none},
                                          Mode{"fp8", DType::bf16, true, Recompute::none}, Mode{"recomputed", DType::f32, false, Recompute::full},
-                                         Mode{"fp8recomputed", DType::bf16, true, Recompute::full}),
+                                         Mode{"fp8recomputed", DType::bf16, true, Recompute::full}, Mode{"everysecond", DType::f32, false, Recompute::every},
+                                         Mode{"operations", DType::f32, false, Recompute::operations}, Mode{"budget", DType::f32, false, Recompute::budget},
+                                         Mode{"fp8operations", DType::bf16, true, Recompute::operations},
+                                         Mode{"fp8budget", DType::bf16, true, Recompute::budget}),
                          [](const auto& mode) { return std::string(mode.param.name); });
 
 }  // namespace

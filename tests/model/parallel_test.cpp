@@ -151,5 +151,54 @@ TEST(Parallel, RecomputedBlocksGiveTheSameBitsInLessMemory) {
   EXPECT_LT(estimate_training(awkward(), recomputed).tapes.arena_bytes, estimate_training(awkward(), options(1)).tapes.arena_bytes);
 }
 
+/// Losses, norms and the whole state after three steps of two ranks.
+struct Trained {
+  std::vector<double> numbers;
+  std::vector<std::byte> state;
+  std::size_t arena = 0;
+};
+Trained train_with(const RecomputePolicy& policy, bool float8) {
+  TrainingOptions o;
+  o.batch = {2, 32};
+  o.world = 2;
+  o.recompute = policy;
+  if (float8) {
+    o.compute = DType::bf16;
+    o.float8 = {.enable = true, .filter_fqns = {"output", "wo"}, .all_gather = true};
+  }
+  Llama3Flavour flavour = llama3_flavour("tiny").value();
+  flavour.layers = 4;
+  Trained trained;
+  on_ranks(describe_llama3(flavour), o, [&](RankContext& rank) {
+    PlainStep plain(rank.model, rank.device, rank.communicator, deal(rank.model.options(), markov_rows(64)));
+    for (Step step{1}; step.value() <= 3; ++step) {
+      const Verdict verdict = plain.run(EpochId{1}, step, 1e-2).verdict;
+      if (rank.rank == 0) trained.numbers.insert(trained.numbers.end(), {verdict.mean_loss, verdict.grad_norm});
+    }
+    if (rank.rank != 0) return;
+    trained.state = state_bytes(rank.model);
+    trained.arena = rank.model.estimate().tapes.arena_bytes;
+  });
+  return trained;
+}
+
+TEST(Parallel, WhateverBlocksComputeAgainEveryBitOfTheRunIsTheSame) {
+  for (const bool float8 : {false, true}) {
+    const Trained none = train_with(Recompute::none, float8);
+    RecomputePolicy shapes = Recompute::operations, tight = Recompute::budget, within = Recompute::automatic;
+    shapes.always_again = {"attention.wq"};
+    tight.memory_budget = 0.2;
+    within.arena_limit = none.arena * 2 / 3;
+    for (const RecomputePolicy& policy : {RecomputePolicy(Recompute::full), RecomputePolicy(Recompute::every), RecomputePolicy(Recompute::operations), shapes,
+                                          RecomputePolicy(Recompute::budget), tight, within}) {
+      SCOPED_TRACE(static_cast<int>(policy.mode));
+      const Trained again = train_with(policy, float8);
+      EXPECT_EQ(again.numbers, none.numbers);
+      EXPECT_EQ(again.state, none.state);
+      EXPECT_LT(again.arena, none.arena);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace troupe::test

@@ -11,6 +11,9 @@ namespace troupe {
 /// A ComputeProgram that, at each forward, looks again at the weights of the forward before: their slot has gone home.
 [[nodiscard]] std::shared_ptr<ComputeProgram> reads_weights_after_release(std::shared_ptr<ComputeProgram> inner);
 
+/// A ShardProgram that takes the first unit's sum over replicas for done: what one replica has then differs from the others.
+[[nodiscard]] std::shared_ptr<ShardProgram> forgets_a_sum_over_replicas(std::shared_ptr<ShardProgram> inner);
+
 /// A PostOffice that loses the letters of a kind from its `first` on (counted from 1), or sends each of them twice; or of SlotHome those
 /// of one edge alone.
 class BrokenPostOffice final : public PostOffice {

@@ -36,6 +36,19 @@ void tell_mesh(Log& log, const JobConfig& config, const TrainingJob& job, std::u
                        o.replicas > 1 ? ", summed over replicas once a step" : ""));
 }
 
+void tell_recompute(Log& log, const ActivationCheckpointSettings& settings, const TrainingEstimate& estimate) {
+  double forward = 0, again = 0;
+  for (const UnitCost& unit : estimate.units) {
+    forward += unit.forward_flops;
+    again += unit.recomputed_flops;
+  }
+  std::string how = settings.mode;
+  if (how == "selective") how += settings.selective_ac_option == "op" ? ", op" : ", every block of " + settings.selective_ac_option;
+  if (how == "memory_budget") how += fmt::format(" {}", settings.memory_budget);
+  log.info(fmt::format("activation checkpointing: {}; {:.1f} % of the forward pass is computed again; {:.3f} MiB of activations and working memory planned",
+                       how, forward > 0 ? 100 * again / forward : 0.0, mebibytes(estimate.tapes.arena_bytes)));
+}
+
 void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) {
   for (const MemoryItem& item : model.estimate().memory)
     if (!item.per_slot) log.info(fmt::format("memory: {:<28} {:10.3f} MiB", item.kind, mebibytes(item.bytes)));
@@ -59,6 +72,7 @@ void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const
   log.info(fmt::format("plan: {} operations a step, {} with a snapshot; checked with {} batches, {} weights, {} gradients, {} snapshots slots",
                        job.plans.train.operations.size(), job.plans.train_and_snapshot.operations.size(), job.slots.batches, job.slots.weights,
                        job.slots.gradients, job.slots.snapshots));
+  tell_recompute(log, config.activation_checkpoint, model.estimate());
   tell_memory(log, model, edges);
 }
 

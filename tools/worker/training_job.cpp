@@ -1,6 +1,7 @@
 #include "tools/worker/training_job.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "src/data/byte_tokenizer.hpp"
@@ -15,6 +16,18 @@ constexpr double nominal_flops_per_nano = 50.0, nominal_bytes_per_nano = 5.0, no
 
 Nanos cost_of(double work, double rate) { return Nanos{static_cast<Nanos::rep>(work / rate) + 1}; }
 
+RecomputePolicy recompute_of(const ActivationCheckpointSettings& settings) {
+  RecomputePolicy policy;
+  if (settings.mode == "full") policy.mode = Recompute::full;
+  if (settings.mode == "selective") policy.mode = settings.selective_ac_option == "op" ? Recompute::operations : Recompute::every;
+  if (settings.mode == "memory_budget") policy.mode = Recompute::budget;
+  if (settings.mode == "auto") policy.mode = Recompute::automatic;
+  policy.every = settings.every_nth_block().value_or(1);
+  policy.always_again = settings.per_op_sac_force_recompute_mm_shapes_by_fqns;
+  policy.memory_budget = settings.memory_budget;
+  return policy;
+}
+
 TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std::uint32_t rank) {
   TrainingOptions options;
   options.batch = {static_cast<std::uint32_t>(config.training.local_batch_size), static_cast<std::uint32_t>(config.training.seq_len)};
@@ -28,6 +41,7 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   options.nominal_tokens = static_cast<double>(config.global_rows(mesh.data_parallel()) * config.training.seq_len);
   options.compute = config.training.mixed_precision_param == "float32" ? DType::f32 : DType::bf16;
   options.float8 = {config.model.float8(), config.float8.filter_fqns, config.float8.enable_fsdp_float8_all_gather};
+  options.recompute = recompute_of(config.activation_checkpoint);
   options.optimizer = adamw_of(config.optimizer);
   options.max_norm = config.training.max_norm;
   return options;
@@ -73,6 +87,25 @@ Result<SlotCounts> slots_of(const JobConfig& config, std::size_t units) {
                     static_cast<std::uint32_t>(config.slots.snapshots)};
 }
 
+/// Mode auto: what the device's memory leaves for activations, beside state and slots, which do not depend on what is computed again.
+Result<void> limit_arena(TrainingJob& job, const JobConfig& config, std::size_t device_memory) {
+  const auto& settings = config.activation_checkpoint;
+  if (job.options.recompute.mode != Recompute::automatic) return {};
+  const auto limit = static_cast<std::size_t>(settings.memory_limit_gib ? *settings.memory_limit_gib * 1073741824.0 : 0.9 * static_cast<double>(device_memory));
+  if (limit == 0) return {};
+  TrainingOptions kept = job.options;
+  kept.recompute = Recompute::none;
+  const TrainingEstimate estimate = estimate_training(job.model, kept);
+  std::size_t others = edges_of(job, estimate).device_bytes;
+  for (const MemoryItem& item : estimate.memory) others += item.per_slot || item.of_arena || item.placement == Placement::host ? 0 : item.bytes;
+  if (others >= limit)
+    return Error{"activation_checkpoint.mode = \"auto\": a rank may plan " + std::to_string(limit) +
+                 " bytes of the device's memory, but state and slots alone take " + std::to_string(others) +
+                 ": raise activation_checkpoint.memory_limit_gib, use more ranks or fewer slots"};
+  job.options.recompute.arena_limit = limit - others;
+  return {};
+}
+
 /// Every step kind beside itself and beside the other, on as many ranks as show what more would: two of each group, in lockstep.
 Result<void> check_together(const TrainingJob& job) {
   std::vector<Plan> steps{job.plans.train, job.plans.train};
@@ -83,7 +116,14 @@ Result<void> check_together(const TrainingJob& job) {
 
 }  // namespace
 
-Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, std::uint32_t world) {
+EdgeLayout edges_of(const TrainingJob& job, const TrainingEstimate& estimate, std::size_t snapshot_bytes) {
+  return EdgeLayout::plan(job.slots, {.batches = job.options.batch.bytes(),
+                                      .weights = estimate.weights_slot_bytes(),
+                                      .gradients = estimate.gradients_slot_bytes(),
+                                      .snapshots = snapshot_bytes});
+}
+
+Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, std::uint32_t world, std::size_t device_memory) {
   const auto mesh = config.mesh(world);
   if (!mesh) return mesh.error();
   auto model = describe_model(config.model, ByteTokenizer::vocab_size);
@@ -94,7 +134,12 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   const auto slots = slots_of(config, job.model.units.size());
   if (!slots) return slots.error();
   job.slots = *slots;
-  job.shape = shape_of(estimate_training(job.model, job.options), job.options, config.parallelism.fsdp_reshard_after_forward);
+  if (auto limited = limit_arena(job, config, device_memory); !limited) return limited.error();
+  try {
+    job.shape = shape_of(estimate_training(job.model, job.options), job.options, config.parallelism.fsdp_reshard_after_forward);
+  } catch (const std::invalid_argument& error) {
+    return Error{error.what()};
+  }
   auto plans = compile_plans(job.shape, job.slots, config.checkpoint.saves());
   if (!plans) return plans.error();
   job.plans = std::move(plans.value());

@@ -60,10 +60,10 @@ class TrainingRankBody final : public RankBody {
   const TrainingRankOptions& options_;
   EpochStart start_;
   std::shared_ptr<FaultPlan> faults_;
+  std::unique_ptr<Device> device_;
   TrainingJob job_;
   std::unique_ptr<Storage> storage_ = make_posix_storage();
   CheckpointStore checkpoints_;
-  std::unique_ptr<Device> device_;
   std::unique_ptr<Buffer> halt_memory_ = device_->allocate(sizeof(HaltWord), Placement::host);
   HaltWord* halt_ = new (halt_memory_->bytes().data()) HaltWord(0);
   std::unique_ptr<TrainingModel> model_;
@@ -79,9 +79,9 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     : options_(options),
       start_(start),
       faults_(std::move(faults)),
-      job_(take(plan_training(options.config, start.rank.value(), options.world_size))),
-      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_),
       device_(open_device(options.config)),
+      job_(take(plan_training(options.config, start.rank.value(), options.world_size, device_->host_visible() ? 0 : device_->info().memory_bytes))),
+      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_),
       model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
   fill_state(start);
   open_data(start);
@@ -98,10 +98,7 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     snapshot.export_type = export_type(options_.config.checkpoint);
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
-  layout_ = EdgeLayout::plan(job_.slots, {.batches = job_.options.batch.bytes(),
-                                          .weights = model_->estimate().weights_slot_bytes(),
-                                          .gradients = model_->estimate().gradients_slot_bytes(),
-                                          .snapshots = snapshot_ ? snapshot_->snapshot_bytes() : 0});
+  layout_ = edges_of(job_, model_->estimate(), snapshot_ ? snapshot_->snapshot_bytes() : 0);
   if (start.rank == Rank{0}) tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), options_.world_size);
   connect(start, stop);
 }
