@@ -14,9 +14,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
-COLOURS = {"load": "#9aa0a6", "scales": "#b39ddb", "gather": "#4f9dde", "forward": "#66bb6a", "backward": "#2e7d32", "reduce": "#ef8a3c",
+COLOURS = {"load": "#9aa0a6", "scales": "#b39ddb", "gather": "#4f9dde", "forward": "#66bb6a", "backward": "#2e7d32", "accumulate": "#f6c28b", "reduce": "#ef8a3c", "all_reduce": "#c75b12",
            "verdict": "#d64550", "optimize": "#8d6e63", "snapshot": "#607d8b", "save": "#37474f"}
-LANES = {"load": "disk", "scales": "comm", "gather": "comm", "reduce": "comm", "verdict": "comm", "forward": "compute", "backward": "compute", "optimize": "optimizer",
+LANES = {"load": "disk", "scales": "comm", "gather": "comm", "accumulate": "comm", "reduce": "comm", "all_reduce": "comm", "verdict": "comm", "forward": "compute", "backward": "compute", "optimize": "optimizer",
          "snapshot": "copy", "save": "storage"}
 
 

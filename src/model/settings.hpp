@@ -112,8 +112,8 @@ inline void describe(Schema& schema, TrainingSettings& s) {
       .one_of({"bfloat16", "float32"})
       .built_only({"float32"}, "a pure bfloat16 state");
   schema.key("enable_cpu_offload", &s.enable_cpu_offload, KeyClass::epoch,
-             "weights, gradient shards and optimizer state of a rank lie in the host's memory, where the device's kernels reach them; on a CPU only the "
-             "account that they stand in differs");
+             "master weights and optimizer state of a rank lie in the host's memory, where the device's kernels reach them; on a CPU only the account "
+             "that they stand in differs");
   schema.ignored("gc_freq", 50, "there is no garbage collector");
   schema.ignored("gc_debug", false, "there is no garbage collector");
   const std::string compiled = "operations are compiled ahead of time";

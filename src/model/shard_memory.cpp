@@ -39,7 +39,8 @@ ShardMemory::ShardMemory(const WeightLayout& layout, const Options& options, Dev
     float8_count_ += p.fp8 ? 1 : 0;
     offset += shard_bytes(p);
   }
-  for (auto* state : {&masters_, &first_, &second_, &gradients_}) *state = device.allocate(offset, options.placement);
+  for (auto* state : {&masters_, &first_, &second_}) *state = device.allocate(offset, options.placement);
+  gradients_ = device.allocate(offset, Placement::device);  // collectives write here
   if (options.sums) {
     sum_offsets_.push_back(0);
     for (const UnitLayout& unit : layout.units) sum_offsets_.push_back(sum_offsets_.back() + unit.gradients_bytes);
@@ -117,6 +118,6 @@ StateTensors ShardMemory::gradients() const {
 
 std::size_t ShardMemory::bytes() const { return 4 * masters_->bytes().size() + (sums_ ? sums_->bytes().size() : 0) + scalars_->bytes().size(); }
 
-std::size_t ShardMemory::device_bytes() const { return bytes() - (options_.placement == Placement::device ? 0 : 4 * masters_->bytes().size()); }
+std::size_t ShardMemory::device_bytes() const { return bytes() - (options_.placement == Placement::device ? 0 : 3 * masters_->bytes().size()); }
 
 }  // namespace troupe

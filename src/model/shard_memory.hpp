@@ -17,7 +17,7 @@ class ShardMemory {
   struct Options {
     std::uint32_t rank = 0;                   ///< in dp_shard
     bool sums = false;                        ///< unsharded sums of several micro-batches' gradients
-    Placement placement = Placement::device;  ///< of masters, moments and gradient shards; host: the kernels reach them there
+    Placement placement = Placement::device;  ///< of masters and moments; host: the kernels reach them there
   };
   ShardMemory(const WeightLayout& layout, const Options& options, Device& device);
 

@@ -51,7 +51,7 @@ std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingO
   const Placement state = options.offload ? Placement::host : Placement::device;
   std::vector<MemoryItem> items{{.kind = "fp32 masters", .bytes = shards.masters, .placement = state},
                                 {.kind = "optimizer moments", .bytes = shards.moments, .placement = state},
-                                {.kind = "gradient shards", .bytes = shards.gradients, .placement = state},
+                                {.kind = "gradient shards", .bytes = shards.gradients},
                                 {.kind = "sums of micro-batches", .bytes = shards.sums},
                                 {.kind = "step counts, fp8 scales", .bytes = shards.scalars},
                                 {.kind = "rotary table, totals", .bytes = rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals)},

@@ -1,8 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <ostream>
+#include <span>
 
 #include "tests/model/ranks.hpp"
 
@@ -121,7 +125,7 @@ TEST(Parallel, OffloadedStateLiesInHostMemoryAndChangesNothing) {
   on_ranks(awkward(), o, [](RankContext& rank) {
     std::size_t state = 0;
     for (const MemoryItem& item : rank.model.estimate().memory)
-      if (item.kind == "fp32 masters" || item.kind == "optimizer moments" || item.kind == "gradient shards") state += item.bytes;
+      if (item.kind == "fp32 masters" || item.kind == "optimizer moments") state += item.bytes;
     EXPECT_GE(rank.device.allocated_bytes(Placement::host), state);
     EXPECT_EQ(rank.device.allocated_bytes(Placement::device), rank.model.device_bytes());
   });
@@ -149,6 +153,44 @@ TEST(Parallel, RecomputedBlocksGiveTheSameBitsInLessMemory) {
     EXPECT_EQ(saved[i].verdict.grad_norm, again[i].verdict.grad_norm);
   }
   EXPECT_LT(estimate_training(awkward(), recomputed).tapes.arena_bytes, estimate_training(awkward(), options(1)).tapes.arena_bytes);
+}
+
+// B071: a value is a function of the seed, the parameter's name and its place in the whole, so no cut and no replica shows.
+TEST(Parallel, TheInitialWeightsOfAnyMeshAreThoseOfOneRankAndNoTwoLayersAreAlike) {
+  using Whole = std::map<std::string, std::vector<float>>;
+  const auto initial = [](std::uint32_t replicas, std::uint32_t shards) {
+    Whole whole;
+    std::mutex mutex;
+    on_ranks(awkward(), options(Cut{replicas, shards, 1, 1}), [&](RankContext& rank) {
+      const std::lock_guard lock(mutex);
+      for (const StateTensor& tensor : rank.model.state()) {
+        if (!tensor.model || tensor.rows == 0) continue;
+        auto& values = whole[tensor.name];
+        values.resize(static_cast<std::size_t>(tensor.global_shape.elements()));
+        const auto row = static_cast<std::size_t>(tensor.global_shape.elements() / tensor.global_shape[0]);
+        const std::span own(tensor.view.as<float>(), static_cast<std::size_t>(tensor.rows) * row);
+        const auto place = std::span(values).subspan(static_cast<std::size_t>(tensor.first_row) * row, own.size());
+        const bool fresh = std::ranges::all_of(place, [](float value) { return value == 0; });
+        EXPECT_TRUE(fresh || std::ranges::equal(place, own)) << tensor.name << " differs between replicas";
+        std::ranges::copy(own, place.begin());
+      }
+    });
+    return whole;
+  };
+  const Whole one = initial(1, 1);
+  EXPECT_EQ(initial(1, 3), one);
+  EXPECT_EQ(initial(2, 2), one);
+  EXPECT_NE(one.at("layers.0.attention.wq.weight"), one.at("layers.1.attention.wq.weight"));
+}
+
+// B076
+TEST(Parallel, TiedEmbeddingsAreOneTensorOfTheState) {
+  on_ranks(llama3("tiny_tied"), options(2), [](RankContext& rank) {
+    std::vector<std::string> names;
+    for (const StateTensor& tensor : rank.model.state()) names.push_back(tensor.name);
+    EXPECT_EQ(std::ranges::count_if(names, [](const std::string& name) { return name.find("output.weight") != std::string::npos; }), 0);
+    EXPECT_EQ(std::ranges::count(names, "optimizer.exp_avg.tok_embeddings.weight"), 1);
+  });
 }
 
 /// Losses, norms and the whole state after three steps of two ranks.

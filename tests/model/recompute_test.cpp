@@ -76,7 +76,8 @@ TEST(Recompute, EveryNthBlockComputesAllAgainAndTheOthersNothing) {
 TEST(Recompute, ARotatedProductThatIsKeptIsNotRotatedAgain) {
   const ModelDescription m = model("tiny");
   const TapePlan plan = estimate_training(m, options(Recompute::operations)).tapes;
-  const auto rotations = std::count_if(plan.backward[1].begin(), plan.backward[1].end(), [](const Instruction& i) { return i.code == InstructionCode::rotary; });
+  const auto rotations =
+      std::count_if(plan.backward[1].begin(), plan.backward[1].end(), [](const Instruction& i) { return i.code == InstructionCode::rotary; });
   EXPECT_EQ(rotations, 1) << "of k alone";
 }
 
@@ -167,7 +168,8 @@ TEST(RecomputeSearch, NoPlanOfAWholeLlamaDrawnAtRandomThatFitsIsFaster) {
     const TapeSizes sizes{2, 32, DType::bf16};
     const WeightLayout layout = lay_out_weights(m, sizes, {.enable = float8, .filter_fqns = {"output"}, .all_gather = true}, 1);
     const auto all = all_options(m, layout, sizes);
-    const std::size_t least = plan(m, layout, sizes, keep_by_rule(m, Recompute::full)).peak, most = plan(m, layout, sizes, keep_by_rule(m, Recompute::none)).peak;
+    const std::size_t least = plan(m, layout, sizes, keep_by_rule(m, Recompute::full)).peak,
+                      most = plan(m, layout, sizes, keep_by_rule(m, Recompute::none)).peak;
     for (int i = 0; i < 300; ++i) {
       KeptSteps kept = keep_by_rule(m, Recompute::none);
       for (std::size_t u = 1; u + 1 < m.units.size(); ++u) {

@@ -86,6 +86,29 @@ class ParallelTest(unittest.TestCase):
             self.expect_same(first, undisturbed)
             (first.run / "checkpoint" / "step-20" / "manifest.json").unlink()
 
+    def test_every_way_of_checkpointing_activations_gives_the_same_numbers_and_the_memory_that_was_told(self):
+        mode = "--activation_checkpoint.mode"
+        option = "--activation_checkpoint.selective_ac_option"
+        kept, _ = self.job(2, mode, "none")
+        arenas = {}
+        for name, arguments in (
+            ("full", [mode, "full"]),
+            ("op", [mode, "selective", option, "op"]),
+            ("2", [mode, "selective", option, "2"]),
+            ("memory_budget", [mode, "memory_budget", "--activation_checkpoint.memory_budget", "0.5"]),
+            ("auto", [mode, "auto", "--activation_checkpoint.memory_limit_gib", "0.0007"]),
+        ):
+            with self.subTest(name):
+                job, output = self.job(2, *arguments)
+                self.assertEqual(job.numbers()[-1] | {"arena_peak_bytes": 0}, kept.numbers()[-1] | {"arena_peak_bytes": 0})
+                self.assertIn("activation checkpointing: ", output)
+                self.assertNotIn("bytes were planned", output)
+                arenas[name] = job.metrics()[-1]["arena_peak_bytes"]
+        arenas["none"] = kept.metrics()[-1]["arena_peak_bytes"]
+        self.assertLess(arenas["full"], arenas["op"])
+        self.assertLess(arenas["op"], arenas["none"])
+        self.assertLessEqual(arenas["auto"], 0.0007 * 2**30)
+
     def test_what_contradicts_itself_is_refused_with_both_keys(self):
         job = Job(steps=1)
         self.addCleanup(job.remove)
@@ -95,3 +118,9 @@ class ParallelTest(unittest.TestCase):
         code, output = job.train("--nproc", 3, "--parallelism.data_parallel_replicate_degree", 2)
         self.assertNotEqual(code, 0)
         self.assertIn("the world of 3 ranks is no multiple of 2", output)
+        code, output = job.train("--nproc", 1, "--activation_checkpoint.mode", "auto", "--activation_checkpoint.memory_limit_gib", "0.0001")
+        self.assertNotEqual(code, 0)
+        self.assertIn("raise activation_checkpoint.memory_limit_gib", output)
+        code, output = job.train("--nproc", 1, "--activation_checkpoint.selective_ac_option", "0")
+        self.assertNotEqual(code, 0)
+        self.assertIn('activation_checkpoint.selective_ac_option: expected "op" or a positive integer as a string, found "0"', output)
