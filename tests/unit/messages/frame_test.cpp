@@ -69,6 +69,30 @@ TEST_F(Frames, CarryTheLetterAndWhatIsSaidAboutIt) {
   EXPECT_EQ(read.body().getBytes(), (std::uint64_t{1} << 32) + 8);
 }
 
+TEST_F(Frames, OfALetterAheadLeaveItsPayloadsHashToAFrameThatFollows) {
+  std::vector<std::byte> payload(100, std::byte{3});
+  const auto ahead = sealer_.seal_ahead(*letter(9, Lease{SlotIndex{0}, payload, [] {}}));
+  ASSERT_TRUE(ahead.ok());
+  const auto opened = opener_.open(*ahead);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ(opened->header.type, FrameType::letter_ahead);
+  EXPECT_EQ(opened->header.payload_bytes, 100U);
+  EXPECT_GT(opened->words.size(), 0U);
+  const auto follows = opener_.open(sealer_.seal(FrameType::payload_hash, 100, payload_hash(payload)));
+  ASSERT_TRUE(follows.ok()) << follows.error().message;
+  EXPECT_EQ(follows->header.payload_bytes, 100U);
+  EXPECT_EQ(follows->header.payload_hash, payload_hash(payload));
+}
+
+TEST_F(Frames, OfALetterAheadOfNothingAndNoticesWithAPayloadAreRefused) {
+  EXPECT_FALSE(opener_.open(*sealer_.seal_ahead(*letter())).ok());
+  EXPECT_EQ(counts_.of(FrameProblem::payload), 1U);
+  EXPECT_FALSE(opener_.open(sealer_.seal(FrameType::payload_hash)).ok());
+  EXPECT_FALSE(opener_.open(sealer_.seal(FrameType::doorbell, 8, 1)).ok());
+  EXPECT_FALSE(opener_.open(sealer_.seal(FrameType::goodbye, 8, 1)).ok());
+  EXPECT_EQ(counts_.of(FrameProblem::type), 3U);
+}
+
 TEST_F(Frames, AreReadAtAnyAlignment) {
   const auto sealed = frame();
   std::vector<std::byte> shifted(sealed.size() + 5);
