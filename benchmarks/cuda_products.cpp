@@ -1,6 +1,8 @@
 // benchmark cuda_products: own cuBLASLt wrapper against at::_scaled_mm and at::mm, attention by cuDNN, at the 8B model's shapes, batch 2
 #include <ATen/ATen.h>
 
+#include <cstring>
+
 #include "benchmarks/cuda_bench.hpp"
 #include "src/device/cuda/kernels/fused_attention.hpp"
 #include "src/device/cuda/kernels/product.hpp"
@@ -8,10 +10,11 @@
 namespace troupe::cuda {
 namespace {
 
-constexpr std::int64_t T = 16384, D = 4096, F = 14336, V = 128256, packed = 6144;
+constexpr std::int64_t packed = 6144;
 
 struct Shape {
   const char* name;
+  const char* direction;
   std::int64_t rows, columns, depth;
   bool fast;
   at::ScalarType a, b, d;
@@ -47,12 +50,12 @@ std::pair<double, double> against(const std::function<void(int)>& own, const std
 }
 
 void report(const Shape& s, double flop, std::pair<double, double> ms, double difference) {
-  std::printf("%-22s %6ld x %6ld x %6ld  own %8.3f ms %6.0f TFLOP/s  at:: %8.3f ms %6.0f TFLOP/s  ratio %.3f  difference %.1e\n", s.name, s.rows, s.columns,
+  std::printf("%-9s %-22s %6ld x %6ld x %6ld  own %8.3f ms %6.0f TFLOP/s  at:: %8.3f ms %6.0f TFLOP/s  ratio %.3f  difference %.1e\n", s.name, s.direction, s.rows, s.columns,
               s.depth, ms.first, flop / ms.first / 1e9, ms.second, flop / ms.second / 1e9, ms.second / ms.first, difference);
   std::fflush(stdout);
 }
 
-void product(Products& products, const Workspace& workspace, const Shape& s) {
+void product(Products& products, const Workspace& workspace, const Shape& s, bool compare) {
   const bool float8 = s.a != at::kBFloat16;
   const auto a = at::randn({s.rows, s.depth}, on_gpu(at::kBFloat16)).to(s.a), b = at::randn({s.columns, s.depth}, on_gpu(at::kBFloat16)).to(s.b);
   const auto one = at::ones({1}, on_gpu(at::kFloat));
@@ -73,6 +76,7 @@ void product(Products& products, const Workspace& workspace, const Shape& s) {
       at::mm_out(theirs, a, b.t());
   };
   ours(0);  // makes the plan
+  if (!compare) return;
   const auto times = against(ours, reference);
   const double difference = ((own - theirs).norm() / theirs.norm()).item<double>();
   report(s, 2.0 * double(s.rows) * double(s.columns) * double(s.depth), times, difference);
@@ -99,7 +103,7 @@ void attention() {
   const double flop = 2.0 * 2 * B * heads * double(S) * double(S) * d / 2;
   const auto times = against([&](int) { fused.forward(nullptr, forward, workspace.data_ptr()); },
                              [&](int) { at::_scaled_dot_product_cudnn_attention(q, k, v, {}, true, 0.0, true, false, 0.08838834764); });
-  const Shape name{"attention forward", B * S, heads, d, false, at::kBFloat16, at::kBFloat16, at::kBFloat16};
+  const Shape name{"attention", "forward", B * S, heads, d, false, at::kBFloat16, at::kBFloat16, at::kBFloat16};
   const auto theirs = std::get<0>(result).transpose(1, 2).reshape({B, S, heads * d});
   report(name, flop, times, ((out - theirs).norm() / theirs.norm()).item<double>());
   const auto slope_heads = dout.view({B, S, heads, d}).transpose(1, 2);
@@ -110,7 +114,7 @@ void attention() {
   const auto reference = theirs_backward(0);
   const auto both = against([&](int) { fused.backward(nullptr, backward, false, workspace.data_ptr()); }, theirs_backward);
   const auto dq = gradients.view({B, S, heads + 2 * kv, d}).narrow(2, 0, heads).transpose(1, 2);
-  const Shape back{"attention backward", B * S, heads, d, false, at::kBFloat16, at::kBFloat16, at::kBFloat16};
+  const Shape back{"attention", "backward", B * S, heads, d, false, at::kBFloat16, at::kBFloat16, at::kBFloat16};
   report(back, 2.5 * flop, both, ((dq - std::get<0>(reference)).norm() / std::get<0>(reference).norm()).item<double>());
   const double slow = time_of([&](int) { fused.backward(nullptr, backward, true, workspace.data_ptr()); }, 100, 3);
   std::printf("attention backward, deterministic: %.3f ms, %.2f of the default's time\n", slow, slow / both.first);
@@ -119,21 +123,39 @@ void attention() {
 }  // namespace
 }  // namespace troupe::cuda
 
-int main() {
-  using namespace troupe::cuda;
+/// All products of one layer and the head: each linear's forward, input gradient and weight gradient, fused and apart.
+std::vector<troupe::cuda::Shape> shapes_of(std::int64_t tokens, bool apart) {
+  using troupe::cuda::Shape;
   const at::ScalarType e4 = at::kFloat8_e4m3fn, e5 = at::kFloat8_e5m2, half = at::kBFloat16, single = at::kFloat;
-  Products products({});
+  struct Linear {
+    const char* name;
+    std::int64_t out, in;
+  };
+  std::vector<Linear> linears{{"qkv", 6144, 4096}, {"wo", 4096, 4096}, {"gate-up", 28672, 4096}, {"down", 4096, 14336}};
+  if (apart) linears.insert(linears.end(), {{"k", 1024, 4096}, {"gate", 14336, 4096}});
+  std::vector<Shape> shapes;
+  for (const Linear& l : linears) shapes.push_back({l.name, "forward", tokens, l.out, l.in, true, e4, e4, half});
+  for (const Linear& l : linears) shapes.push_back({l.name, "input gradient", tokens, l.in, l.out, false, e5, e4, half});
+  for (const Linear& l : linears) shapes.push_back({l.name, "weight gradient", l.out, l.in, tokens, false, e5, e4, half});
+  for (const Linear& l : linears) shapes.push_back({l.name, "weight gradient, fp32", l.out, l.in, tokens, false, e5, e4, single});
+  if (!apart) shapes.push_back({"head", "forward", tokens, 128256, 4096, false, half, half, half});
+  return shapes;
+}
+
+/// Without arguments: compares. "choices": a long sweep of more shapes, printed as product_choices.hpp wants it.
+int main(int count, char** arguments) {
+  using namespace troupe::cuda;
+  const bool long_sweep = count > 1 && std::strcmp(arguments[1], "choices") == 0;
   const Workspace workspace;
-  for (const Shape& s : {Shape{"qkv forward", T, packed, D, true, e4, e4, half}, Shape{"wo forward", T, D, D, true, e4, e4, half},
-                         Shape{"gate-up forward", T, 2 * F, D, true, e4, e4, half}, Shape{"down forward", T, D, F, true, e4, e4, half},
-                         Shape{"qkv input grad", T, D, packed, false, e5, e4, half}, Shape{"wo input grad", T, D, D, false, e5, e4, half},
-                         Shape{"gate-up input grad", T, D, 2 * F, false, e5, e4, half}, Shape{"down input grad", T, F, D, false, e5, e4, half},
-                         Shape{"qkv weight grad", packed, D, T, false, e5, e4, half}, Shape{"wo weight grad", D, D, T, false, e5, e4, half},
-                         Shape{"gate-up weight grad", 2 * F, D, T, false, e5, e4, half}, Shape{"down weight grad", D, F, T, false, e5, e4, half},
-                         Shape{"gate-up wgrad fp32", 2 * F, D, T, false, e5, e4, single}, Shape{"down wgrad fp32", D, F, T, false, e5, e4, single},
-                         Shape{"head forward bf16", T, V, D, false, half, half, half}}) {
-    product(products, workspace, s);
+  if (!long_sweep) {
+    Products products({});
+    for (const Shape& s : shapes_of(16384, false)) product(products, workspace, s, true);
+    attention();
+    return 0;
   }
-  attention();
-  std::printf("\n%s", products.choices().c_str());
+  Products products({.known_choices = false, .rounds = 5, .milliseconds = 50, .margin = 0.02});
+  for (const std::int64_t tokens : {16384, 8192}) {
+    for (const Shape& s : shapes_of(tokens, true)) product(products, workspace, s, false);
+  }
+  std::printf("%s", products.choices().c_str());
 }

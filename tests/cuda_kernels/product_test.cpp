@@ -162,7 +162,7 @@ TEST(Product, StoredChoicesAreTakenAndForeignOnesRefused) {
   const DeviceArray<std::uint8_t> device(a.bytes), d(a.bytes.size()), again(a.bytes.size()), workspace(workspace_bytes);
   p.a.data = p.b.data = device.get();
   p.d = d.get();
-  Products swept({}), later({});
+  Products swept({.known_choices = false}), later({.known_choices = false});
   swept.run(stream, p, workspace.get(), workspace_bytes);
   EXPECT_TRUE(later.adopt(swept.choices()));
   p.d = again.get();

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/device/cuda/kernels/product_choices.hpp"
+
 namespace troupe::cuda {
 namespace {
 
@@ -35,10 +37,10 @@ bool is_float8(Element element) { return element == Element::e4m3 || element == 
 constexpr std::size_t finalists = 5;      // of a sweep
 constexpr double clearly_faster = 1.004;  // times that differ less are one time
 
-/// The largest power of two that divides the address, up to what any algorithm asks for.
+/// The largest power of two that divides the address, up to 16: what the fast algorithms ask for.
 std::uint32_t alignment_of(const void* pointer) {
-  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
-  return static_cast<std::uint32_t>(std::min<std::uintptr_t>(256, address == 0 ? 256 : address & (~address + 1)));
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer) | 16U;
+  return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
 template <class T, void (*drop)(T)>
@@ -72,9 +74,9 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t name
 }
 
 /// All that an algorithm depends on: sizes, strides, types, modes, alignments.
-using Key = std::array<std::int64_t, 20>;
+using Key = std::array<std::int64_t, 19>;
 
-Key key_of(const Product& p, std::size_t workspace_bytes) {
+Key key_of(const Product& p) {
   return {p.rows,
           p.columns,
           p.depth,
@@ -93,8 +95,7 @@ Key key_of(const Product& p, std::size_t workspace_bytes) {
           p.multiprocessors,
           alignment_of(p.a.data),
           alignment_of(p.b.data),
-          std::min(alignment_of(p.d), alignment_of(p.c)),
-          static_cast<std::int64_t>(workspace_bytes)};
+          std::min(alignment_of(p.d), alignment_of(p.c))};
 }
 
 /// Row-major d = a b is column-major dᵀ = bᵀ aᵀ: b is the library's first operand, a its second.
@@ -163,7 +164,7 @@ struct Products::Parts {
   [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> candidates(const Plan& plan, const Product& p, std::size_t bytes) const;
   [[nodiscard]] std::vector<double> times_of(cudaStream_t stream, const Plan& plan, const Product& p, void* d, void* workspace, std::size_t bytes, int rounds,
                                              int calls) const;
-  static void keep_fastest(Plan& plan, const std::vector<double>& times, double slower);
+  void keep_fastest(Plan& plan, const std::vector<double>& times, double slower) const;
   void sweep(cudaStream_t stream, Plan& plan, const Product& p, void* workspace, std::size_t bytes) const;
   Plan& plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes);
   [[nodiscard]] std::string heading() const;
@@ -246,11 +247,11 @@ std::vector<double> Products::Parts::times_of(cudaStream_t stream, const Plan& p
 }
 
 /// Keeps the algorithms within `slower` of the fastest, fastest first; the library's own first choice stays before any that is not clearly faster.
-void Products::Parts::keep_fastest(Plan& plan, const std::vector<double>& times, double slower) {
+void Products::Parts::keep_fastest(Plan& plan, const std::vector<double>& times, double slower) const {
   const double best = *std::min_element(times.begin(), times.end());
   std::vector<std::pair<double, std::size_t>> order;
   for (std::size_t i = 0; i < times.size(); ++i) {
-    if (std::isfinite(times[i]) && times[i] <= best * slower) order.emplace_back(i == 0 ? times[i] / clearly_faster : times[i], i);
+    if (std::isfinite(times[i]) && (i == 0 || times[i] <= best * slower)) order.emplace_back(i == 0 ? times[i] / (1 + settings.margin) : times[i], i);
   }
   std::sort(order.begin(), order.end());
   std::vector<cublasLtMatmulAlgo_t> sorted;
@@ -273,16 +274,16 @@ void Products::Parts::sweep(cudaStream_t stream, Plan& plan, const Product& p, v
 }
 
 Plan& Products::Parts::plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes) {
-  const Key key = key_of(p, bytes);
+  const Key key = key_of(p);
   const auto known = plans.find(key);
   if (known != plans.end()) return known->second;
   Plan plan = describe(p);
   set_scales(plan, p);
+  plan.algorithms = candidates(plan, p, bytes);
   if (const auto stored = adopted.find(key); stored != adopted.end()) {
-    plan.algorithms = {stored->second};
-  } else {
-    plan.algorithms = candidates(plan, p, bytes);
-    if (settings.sweep && plan.algorithms.size() > 1) sweep(stream, plan, p, workspace, bytes);
+    plan.algorithms.insert(plan.algorithms.begin(), stored->second);
+  } else if (settings.sweep && plan.algorithms.size() > 1) {
+    sweep(stream, plan, p, workspace, bytes);
   }
   return plans.emplace(key, std::move(plan)).first->second;
 }
@@ -298,6 +299,7 @@ std::string Products::Parts::heading() const {
 Products::Products(const Settings& settings) : parts_(std::make_unique<Parts>()) {
   parts_->settings = settings;
   check_blas(cublasLtCreate(&parts_->handle), "cublasLtCreate");
+  if (settings.known_choices) adopt(known_product_choices);
 }
 
 Products::~Products() {

@@ -44,9 +44,11 @@ class Products {
  public:
   struct Settings {
     bool sweep = true;
-    int candidates = 24;      ///< asked of the library; 16 to 32 hold all that differ
-    int rounds = 5;           ///< in which the best few take turns
-    double milliseconds = 6;  ///< of each in a round, back to back
+    bool known_choices = true;  ///< begin with those of product_choices.hpp, where library and device are theirs
+    int candidates = 24;        ///< asked of the library; 16 to 32 hold all that differ
+    int rounds = 3;             ///< in which the best few take turns
+    double milliseconds = 10;   ///< of each in a round, back to back; at 50 the power cap has settled
+    double margin = 0.02;       ///< by which another must beat the library's first choice: less is noise under a power cap
   };
   explicit Products(const Settings& settings);
   ~Products();

@@ -49,10 +49,18 @@ template <>
 __device__ inline Packed<float> load8(const float* from) {
   return {reinterpret_cast<const float4*>(from)[0], reinterpret_cast<const float4*>(from)[1]};
 }
-__device__ inline void store8(BFloat16* to, const Packed<BFloat16>& value) { *reinterpret_cast<uint4*>(to) = value.words; }
+/// One 16-byte store, said in assembly because the compiler splits a vector whose words it made one by one into four stores (seen with nvcc 13.0
+/// where the words come out of branches), which takes four times the sectors.
+__device__ inline void store16(void* to, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+__device__ inline void store8(BFloat16* to, const Packed<BFloat16>& value) {
+  store16(to, value.words.x, value.words.y, value.words.z, value.words.w);
+}
 __device__ inline void store8(float* to, const Packed<float>& value) {
-  reinterpret_cast<float4*>(to)[0] = value.low;
-  reinterpret_cast<float4*>(to)[1] = value.high;
+  const float4 &low = value.low, &high = value.high;
+  store16(to, __float_as_uint(low.x), __float_as_uint(low.y), __float_as_uint(low.z), __float_as_uint(low.w));
+  store16(to + 4, __float_as_uint(high.x), __float_as_uint(high.y), __float_as_uint(high.z), __float_as_uint(high.w));
 }
 template <class T>
 __device__ Packed<T> zero8();
