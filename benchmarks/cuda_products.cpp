@@ -50,8 +50,8 @@ std::pair<double, double> against(const std::function<void(int)>& own, const std
 }
 
 void report(const Shape& s, double flop, std::pair<double, double> ms, double difference) {
-  std::printf("%-9s %-22s %6ld x %6ld x %6ld  own %8.3f ms %6.0f TFLOP/s  at:: %8.3f ms %6.0f TFLOP/s  ratio %.3f  difference %.1e\n", s.name, s.direction, s.rows, s.columns,
-              s.depth, ms.first, flop / ms.first / 1e9, ms.second, flop / ms.second / 1e9, ms.second / ms.first, difference);
+  std::printf("%-9s %-22s %6ld x %6ld x %6ld  own %8.3f ms %6.0f TFLOP/s  at:: %8.3f ms %6.0f TFLOP/s  ratio %.3f  difference %.1e\n", s.name, s.direction,
+              s.rows, s.columns, s.depth, ms.first, flop / ms.first / 1e9, ms.second, flop / ms.second / 1e9, ms.second / ms.first, difference);
   std::fflush(stdout);
 }
 

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(block, blocks) cluster_kernel(const CrossEntro
     parts[1].heard.prepare();
     fill(row);
   }
-  group.sync();       // all blocks run, their barriers are there
+  group.sync();            // all blocks run, their barriers are there
   std::uint32_t turn = 0;  // of the rows with a label: those without one need no word from the peers
   for (std::uint32_t phase = 0; row < call.rows; phase ^= 1, row += step) {
     const std::int64_t label = call.labels[row];

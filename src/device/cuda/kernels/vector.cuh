@@ -54,9 +54,7 @@ __device__ inline Packed<float> load8(const float* from) {
 __device__ inline void store16(void* to, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
-__device__ inline void store8(BFloat16* to, const Packed<BFloat16>& value) {
-  store16(to, value.words.x, value.words.y, value.words.z, value.words.w);
-}
+__device__ inline void store8(BFloat16* to, const Packed<BFloat16>& value) { store16(to, value.words.x, value.words.y, value.words.z, value.words.w); }
 __device__ inline void store8(float* to, const Packed<float>& value) {
   const float4 &low = value.low, &high = value.high;
   store16(to, __float_as_uint(low.x), __float_as_uint(low.y), __float_as_uint(low.z), __float_as_uint(low.w));
