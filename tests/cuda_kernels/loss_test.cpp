@@ -80,6 +80,26 @@ TEST(CrossEntropy, CountsBadRowsAndZeroesRowsWithoutALabel) {
   }
 }
 
+TEST(CrossEntropy, ReachesTheLastRowOfTwoBillionLogits) {
+  const std::int64_t rows = 16384, columns = 128256;
+  void* logits = nullptr;
+  check(cudaMalloc(&logits, at(rows * columns) * sizeof(BFloat16)), "logits");
+  check(cudaMemset(logits, 0, at(rows * columns) * sizeof(BFloat16)), "logits");
+  const DeviceArray<std::int32_t> labels(std::vector<std::int32_t>(at(rows), 128255));
+  const DeviceArray<VerdictSums> sums(std::vector<VerdictSums>{VerdictSums{}});
+  const DeviceArray<float> losses(at(rows));
+  cross_entropy(stream, {logits, Element::bf16, labels.get(), rows, columns, 1.0, sums.get(), losses.get()});
+  const VerdictSums found = sums.host()[0];
+  EXPECT_NEAR(found.loss, static_cast<double>(rows) * std::log(128256.0), 1e-2);
+  EXPECT_EQ(found.tokens, 16384);
+  EXPECT_EQ(found.bad, 0);
+  std::vector<BFloat16> last(at(columns));
+  check(cudaMemcpy(last.data(), static_cast<BFloat16*>(logits) + (rows - 1) * columns, last.size() * sizeof(BFloat16), cudaMemcpyDeviceToHost), "logits");
+  check(cudaFree(logits), "logits");
+  for (std::size_t c = 0; c + 1 < last.size(); ++c) ASSERT_EQ(wide(last[c]), wide(to<BFloat16>(1 / 128256.0))) << c;
+  EXPECT_EQ(wide(last.back()), wide(to<BFloat16>(1 / 128256.0 - 1)));
+}
+
 template <class T>
 void expect_embedding(std::int64_t count, std::int64_t vocabulary, std::int64_t columns, bool accumulate) {
   Random random(static_cast<std::uint64_t>(count));
