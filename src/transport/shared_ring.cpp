@@ -78,8 +78,9 @@ std::optional<ProcessOnHost> process_in(const std::string& address) {
 Result<std::unique_ptr<SharedRing>> SharedRing::make(const std::string& name) {
   const int descriptor = memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return Error{"no memory to share: " + why()};
-  void* memory = nullptr;
-  if (ftruncate(descriptor, ring_bytes) != 0 || fcntl(descriptor, F_ADD_SEALS, seals) != 0 || (memory = map(descriptor)) == nullptr) {
+  const bool sealed = ftruncate(descriptor, ring_bytes) == 0 && fcntl(descriptor, F_ADD_SEALS, seals) == 0;
+  void* const memory = sealed ? map(descriptor) : nullptr;
+  if (memory == nullptr) {
     const Error error{"cannot share " + std::to_string(ring_bytes) + " bytes: " + why()};
     close(descriptor);
     return error;
