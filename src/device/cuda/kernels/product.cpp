@@ -75,6 +75,7 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t name
 
 /// All that an algorithm depends on: sizes, strides, types, modes, alignments.
 using Key = std::array<std::int64_t, 19>;
+constexpr std::size_t key_accumulate = 11, key_residual = 12;
 
 Key key_of(const Product& p) {
   return {p.rows,
@@ -166,6 +167,7 @@ struct Products::Parts {
                                              int calls) const;
   void keep_fastest(Plan& plan, const std::vector<double>& times, double slower) const;
   void sweep(cudaStream_t stream, Plan& plan, const Product& p, void* workspace, std::size_t bytes) const;
+  [[nodiscard]] std::map<Key, cublasLtMatmulAlgo_t>::const_iterator stored_for(Key key) const;
   Plan& plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes);
   [[nodiscard]] std::string heading() const;
 };
@@ -273,6 +275,14 @@ void Products::Parts::sweep(cudaStream_t stream, Plan& plan, const Product& p, v
   keep_fastest(plan, times_of(stream, plan, p, d, workspace, bytes, settings.rounds, calls), std::numeric_limits<double>::max());
 }
 
+/// Adding to what is there reads one matrix more and changes little else: the choice for the plain product serves if there is no other.
+std::map<Key, cublasLtMatmulAlgo_t>::const_iterator Products::Parts::stored_for(Key key) const {
+  const auto exact = adopted.find(key);
+  if (exact != adopted.end()) return exact;
+  key[key_accumulate] = key[key_residual] = 0;
+  return adopted.find(key);
+}
+
 Plan& Products::Parts::plan_for(cudaStream_t stream, const Product& p, void* workspace, std::size_t bytes) {
   const Key key = key_of(p);
   const auto known = plans.find(key);
@@ -280,7 +290,7 @@ Plan& Products::Parts::plan_for(cudaStream_t stream, const Product& p, void* wor
   Plan plan = describe(p);
   set_scales(plan, p);
   plan.algorithms = candidates(plan, p, bytes);
-  if (const auto stored = adopted.find(key); stored != adopted.end()) {
+  if (const auto stored = stored_for(key); stored != adopted.end()) {
     plan.algorithms.insert(plan.algorithms.begin(), stored->second);
   } else if (settings.sweep && plan.algorithms.size() > 1) {
     sweep(stream, plan, p, workspace, bytes);
