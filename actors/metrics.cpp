@@ -2,21 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
+#include "actors/step_observer.hpp"
+
 namespace troupe {
+namespace {
+
+/// The actors of a rank that hold slots or leases.
+constexpr std::array holders{ActorKind::data_loader, ActorKind::compute, ActorKind::sharding, ActorKind::checkpoint};
+
+}  // namespace
 
 Metrics::Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground)
     : Actor(config, seat), ground_(std::move(ground)) {}
 
 caf::behavior Metrics::make_behavior() {
-  return {on(&Metrics::metric_batch), on(&Metrics::step_report), on(&Metrics::inspect), on(&Metrics::drain), on(&Metrics::epoch_end)};
-}
-
-void Metrics::metric_batch(const Letter<schema::MetricBatch>& letter) {
-  const Step step = letter.where().step;
-  if (step <= last_) return;  // reported already: a number that comes late belongs to nothing
-  for (const auto entry : letter.body().getEntries()) open_[step][entry.getName().cStr()] += entry.getValue();
+  return {on(&Metrics::step_report), on(&Metrics::inspect), on(&Metrics::inspection), on(&Metrics::drain), on(&Metrics::epoch_end)};
 }
 
 void Metrics::step_report(const Letter<schema::StepReport>& letter) {
@@ -29,23 +32,18 @@ void Metrics::step_report(const Letter<schema::StepReport>& letter) {
   reduced_ += report.getBytesReduced();
   waited_nanos_ += report.getWaitBatchNanos();
   last_ = step;
-  std::map<std::string, double> sums = std::move(open_[step]);
-  open_.erase(open_.begin(), open_.upper_bound(step));
-  sums["local_tokens"] += static_cast<double>(report.getLocalTokens());
-  sums["step_seconds"] += static_cast<double>(report.getStepNanos()) * 1e-9;
-  sums["wait_batch_seconds"] += static_cast<double>(report.getWaitBatchNanos()) * 1e-9;
-  sums["bytes_gathered"] += static_cast<double>(report.getBytesGathered());
-  sums["bytes_reduced"] += static_cast<double>(report.getBytesReduced());
-  const ActorAddress to = ground_->parts.metrics_to;
-  if (to.actor == ActorKind::none) return;
-  tell<schema::MetricBatch>(to, Where{epoch(), step, {}, {}}, [&](auto body) {
-    auto entries = body.initEntries(static_cast<unsigned>(sums.size()));
-    unsigned i = 0;
-    for (const auto& [name, value] : sums) {
-      entries[i].setName(name);
-      entries[i++].setValue(value);
-    }
-  });
+  StepObserver* const observer = ground_->parts.observer.get();
+  if (observer == nullptr) return;
+  observer->step_ended(step);
+  if (!observer->wants_holders(step)) return;
+  asked_ = step;
+  answers_.clear();
+  for (const ActorKind actor : holders) tell<schema::Inspect>(neighbour(actor), Where{epoch(), step, {}, {}}, [](auto) {});
+}
+
+void Metrics::inspection(const Letter<schema::Inspection>& letter) {
+  answers_.emplace_back(letter.from().actor, letter.body().getText());
+  if (answers_.size() == holders.size()) ground_->parts.observer->holders(asked_, answers_);
 }
 
 void Metrics::inspect(const Letter<schema::Inspect>& letter) {

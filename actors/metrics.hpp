@@ -1,7 +1,8 @@
 #pragma once
-#include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "actors/rank_ground.hpp"
 #include "src/runtime/actor.hpp"
@@ -9,8 +10,8 @@
 namespace troupe {
 
 /// The counters of a rank: it sums what the step reports say and writes one line of it to the rank's log when the epoch ends. No part of
-/// metrics.jsonl, whose lines the Coordinator joins. Named numbers of a step (MetricBatch) are summed too; when the step's report comes they
-/// leave as one MetricBatch, if RankParts::metrics_to names somebody. In this version no actor of ours sends any, and nobody is named.
+/// metrics.jsonl, whose lines the Coordinator joins. Tells the rank's StepObserver of each step, and asks the others by Inspect for what
+/// they hold when that wants to know.
 class Metrics final : public Actor<Metrics> {
  public:
   Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground);
@@ -18,16 +19,17 @@ class Metrics final : public Actor<Metrics> {
   void on_exit() override { ground_.reset(); }
 
  private:
-  void metric_batch(const Letter<schema::MetricBatch>& letter);
   void step_report(const Letter<schema::StepReport>& letter);
   void inspect(const Letter<schema::Inspect>& letter);
+  void inspection(const Letter<schema::Inspection>& letter);
   void drain(const Letter<schema::Drain>&) { tell_stopped(); }
   void epoch_end(const Letter<schema::EpochEnd>&) { tell_stopped(); }
   void tell_stopped();
   [[nodiscard]] std::string counts() const;
 
   std::shared_ptr<const RankGround> ground_;
-  std::map<Step, std::map<std::string, double>> open_;  ///< sums of steps that are not reported yet
+  Step asked_;  ///< whose memory the answers are about
+  std::vector<std::pair<ActorKind, std::string>> answers_;
   std::uint64_t steps_ = 0, committed_ = 0, tokens_ = 0, gathered_ = 0, reduced_ = 0, waited_nanos_ = 0;
   Step last_;
   bool stopped_told_ = false;

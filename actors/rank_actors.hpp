@@ -20,6 +20,7 @@ class actor_system;
 namespace troupe {
 
 class Directory;
+class StepObserver;
 
 /// What the five actors of a rank are made of, for one epoch. Everything that is pointed to outlives the RankActors.
 ///
@@ -58,9 +59,9 @@ struct RankParts {
   std::shared_ptr<Communicator> dp_shard, dp_replicate, world;   ///< dp_replicate: null where the plans do not use it
   std::function<std::filesystem::path(Step)> checkpoint_folder;  ///< where the shard of a step's checkpoint is written
   ActorAddress shard_saved_to = coordinator_address;
-  ActorAddress metrics_to;          ///< who gets each step's MetricBatch of this rank; actor none: nobody
-  std::uint64_t arena_bytes = 0;    ///< peak device memory, for the reports; 0: that of the slots alone
-  bool poison_freed_slots = false;  ///< tests only
+  std::shared_ptr<StepObserver> observer;  ///< null: nobody looks on
+  std::uint64_t arena_bytes = 0;           ///< peak device memory, for the reports; 0: that of the slots alone
+  bool poison_freed_slots = false;         ///< tests only
 };
 
 /// The bytes of each edge's slots for these parts; a pure question to the programs. `.describe()` prints them before step one.

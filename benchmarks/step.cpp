@@ -18,7 +18,7 @@
 #include "src/model/plain_step.hpp"
 #include "src/runtime/actor_system.hpp"
 #include "src/runtime/directory.hpp"
-#include "tools/worker/training_job.hpp"
+#include "tools/launcher/training_job.hpp"
 
 namespace troupe {
 namespace {

@@ -160,11 +160,11 @@ void Schema::unknown(std::string_view written_name, const std::string& where, st
                      (near.empty() ? "; `troupe config --help` lists all sections" : "; did you mean '" + near + "'?"));
 }
 
-std::vector<std::string> Schema::refusals() {
+std::vector<std::string> Schema::refusals(const std::vector<std::string>& except) {
   std::vector<std::string> lines;
   for (const Key& key : keys_) {
     std::string refused = key.refusal();
-    if (refused.empty()) continue;
+    if (refused.empty() || std::find(except.begin(), except.end(), key.name) != except.end()) continue;
     if (!key.switch_key().empty()) {
       const Key* part_of = find(key.switch_key());
       if (part_of == nullptr) throw std::logic_error(key.name + " is part of an unknown key: " + key.switch_key());

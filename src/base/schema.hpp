@@ -160,8 +160,8 @@ class Schema {
   [[nodiscard]] std::deque<Key>& keys() noexcept { return keys_; }
   [[nodiscard]] const std::deque<Key>& keys() const noexcept { return keys_; }
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& sections() const noexcept { return sections_; }
-  /// "run.toml:3:1: …" for every value that a run must refuse because nothing acts on it yet.
-  [[nodiscard]] std::vector<std::string> refusals();
+  /// "run.toml:3:1: …" for every value that a run must refuse because nothing acts on it yet, but for the keys `except`.
+  [[nodiscard]] std::vector<std::string> refusals(const std::vector<std::string>& except = {});
   [[nodiscard]] const std::vector<std::string>& problems() const noexcept { return problems_; }
   /// What the user should know though it is no error: a key that has no effect, and why.
   [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }

@@ -27,6 +27,11 @@ void check_together(Schema& schema, const JobConfig& config) {
   if (!config.trace.steps.empty() && (config.trace.steps.size() != 2 || config.trace.steps[0] > config.trace.steps[1])) {
     schema.problem(where("trace.steps"), "trace.steps: expected [first, last] with first <= last");
   }
+  if (config.profiling.profiler_active > config.profiling.profile_freq) {
+    schema.problem(where("profiling.profiler_active"), "profiling.profiler_active: a timeline of " + std::to_string(config.profiling.profiler_active) +
+                                                           " steps every " + std::to_string(config.profiling.profile_freq) +
+                                                           " (profiling.profile_freq) overlaps the next");
+  }
   if (config.checkpoint.keep_latest_k == 1) {
     schema.problem(where("checkpoint.keep_latest_k"),
                    "checkpoint.keep_latest_k: 1 would leave no checkpoint if the newest were damaged; use 0 (keep all) or at least 2");
@@ -48,7 +53,11 @@ void describe(Schema& schema, JobSettings& s) {
   schema.ignored("use_for_integration_test", false, "it only marks the file");
   schema.ignored("print_config", false, "`troupe config` prints the merged configuration").alias("job.print_args");
   schema.ignored("save_config_file", std::optional<std::string>{}, "job.dump_folder/config.toml always has the merged configuration");
-  schema.not_built("custom_import", "", "shared library that adds families, data sets and losses", "extensions").alias("experimental.custom_import");
+  schema
+      .key("custom_import", &s.custom_import, KeyClass::frozen,
+           "shared library that adds families (model.name), data sets (training.dataset) and losses (training.loss): docs/extensions.md")
+      .alias("experimental.custom_import")
+      .apart();
   schema.ignored("custom_config_module", "", "keys are added in C++; those of torchtitan's own modules are known").alias("experimental.custom_args_module");
 }
 
@@ -67,6 +76,7 @@ void JobConfig::describe_to(Schema& schema) {
   describe(schema, checkpoint);
   describe(schema, metrics);
   describe(schema, trace);
+  describe(schema, profiling);
   describe(schema, comm);
   describe(schema, faults);
   describe(schema, debug);
@@ -101,7 +111,9 @@ Result<JobConfig> JobConfig::parse(const std::string& text, const std::string& n
     if (key.source != KeySource::builtin) config.origins[key.name] = Origin{key.source, key.where};
   }
   config.notes = schema.notes();
-  config.not_built = schema.refusals();
+  // A library may have these names; load_extension refuses them otherwise.
+  using Names = std::vector<std::string>;
+  config.not_built = schema.refusals(config.job.custom_import.empty() ? Names{} : Names{"model.name", "training.dataset", "training.loss"});
   return config;
 }
 

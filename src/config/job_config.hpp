@@ -22,6 +22,7 @@ namespace troupe {
 struct JobSettings {
   std::string dump_folder = "./outputs";
   std::string description = "default job";
+  std::string custom_import;  ///< path of a shared library; empty: none
 };
 void describe(Schema& schema, JobSettings& settings);
 
@@ -47,6 +48,7 @@ struct JobConfig {
   CheckpointSettings checkpoint;
   MetricsSettings metrics;
   TraceSettings trace;
+  ProfilingSettings profiling;
   CommSettings comm;
   FaultSettings faults;
   DebugSettings debug;

@@ -2,11 +2,16 @@
 
 #include <stdexcept>
 
+#include "src/model/extension.hpp"
 #include "src/model/family_llama3.hpp"
 
 namespace troupe {
 
 Result<ModelDescription> describe_model(const ModelSettings& settings, std::optional<std::int64_t> tokenizer_vocab) {
+  if (settings.extensions) {
+    if (const auto family = settings.extensions->families.find(settings.name); family != settings.extensions->families.end())
+      return family->second(settings, tokenizer_vocab);
+  }
   if (settings.name != "llama3") return Error{"model.name is \"" + settings.name + "\"; this version has llama3"};
   Result<Llama3Flavour> found = llama3_flavour(settings.flavor);
   if (!found) return found.error();

@@ -1,6 +1,7 @@
 #pragma once
 #include <charconv>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,8 @@
 #include "src/base/schema.hpp"
 
 namespace troupe {
+
+struct Extensions;
 
 /// [model]: which family and flavour, and sizes that replace the flavour's own.
 struct ModelSettings {
@@ -17,6 +20,7 @@ struct ModelSettings {
   std::optional<std::int64_t> dim, n_layers, n_heads, n_kv_heads, vocab_size, ffn_hidden, multiple_of;
   std::optional<double> ffn_dim_multiplier, norm_eps, rope_theta;
   std::optional<bool> tied_embeddings;
+  std::shared_ptr<const Extensions> extensions;  ///< of job.custom_import; not a key
   [[nodiscard]] bool float8() const noexcept {
     for (const auto& converter : converters) {
       if (converter == "float8" || converter == "quantize.linear.float8") return true;
@@ -91,6 +95,7 @@ struct TrainingSettings {
   std::string mixed_precision_param = "bfloat16";
   std::string mixed_precision_reduce = "float32";
   std::string dtype = "float32";
+  std::string loss = "cross_entropy";
   bool enable_cpu_offload = false;
 };
 
@@ -114,6 +119,8 @@ inline void describe(Schema& schema, TrainingSettings& s) {
   schema.key("enable_cpu_offload", &s.enable_cpu_offload, KeyClass::epoch,
              "master weights and optimizer state of a rank lie in the host's memory, where the device's kernels reach them; on a CPU only the account "
              "that they stand in differs");
+  schema.key("loss", &s.loss, KeyClass::frozen, "what is minimised: cross_entropy, or a loss that the library of job.custom_import has")
+      .built_only({"cross_entropy"}, "other losses come from a library, job.custom_import");
   schema.ignored("gc_freq", 50, "there is no garbage collector");
   schema.ignored("gc_debug", false, "there is no garbage collector");
   const std::string compiled = "operations are compiled ahead of time";

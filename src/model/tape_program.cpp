@@ -81,7 +81,9 @@ void TapeProgram::run_forward(const Call& call, const Instruction& i) const {
     }
     case InstructionCode::swiglu: return k.swiglu(call.stream, view(o[0]), view(o[1]), view(o[2]));
     case InstructionCode::add: return k.add(call.stream, view(o[0]), view(o[1]), view(o[2]));
-    case InstructionCode::cross_entropy: return k.cross_entropy(call.stream, view(o[0]), batch_part(call, 1), in_.gradient_scale, &in_.totals->sums);
+    case InstructionCode::cross_entropy:
+      if (in_.loss) return in_.loss(call.stream, view(o[0]), batch_part(call, 1), in_.gradient_scale, &in_.totals->sums);
+      return k.cross_entropy(call.stream, view(o[0]), batch_part(call, 1), in_.gradient_scale, &in_.totals->sums);
     case InstructionCode::cast_fp8: return cast_to_float8(call, view(o[0]), i, 1);
     case InstructionCode::cast_weight_fp8: return cast_to_float8(call, weight(call, i.parameter), i, 0);
     default: throw std::logic_error("an instruction of backward among those of forward");

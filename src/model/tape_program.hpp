@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/device/kernels.hpp"
+#include "src/model/extension.hpp"
 #include "src/model/programs.hpp"
 #include "src/model/step_totals.hpp"
 #include "src/model/tape_plan.hpp"
@@ -24,6 +25,7 @@ class TapeProgram final : public ComputeProgram {
     std::vector<const float*> scales;  ///< [LaidParameter] of weights that are gathered in fp8; null for the others
     StepTotals* totals = nullptr;      ///< device memory
     double gradient_scale = 1;         ///< 1 / nominal tokens
+    LossFunction loss = {};            ///< in place of the kernels' cross entropy, where there is one
   };
   explicit TapeProgram(Inputs inputs) : in_(std::move(inputs)) {}
 

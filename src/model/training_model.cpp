@@ -143,7 +143,8 @@ struct TrainingModel::Parts {
   }
   [[nodiscard]] StepTotals* step_totals() const { return reinterpret_cast<StepTotals*>(totals->bytes().data()); }
   [[nodiscard]] TapeProgram::Inputs compute_inputs() const {
-    return {estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), scales(), step_totals(), 1.0 / options.nominal_tokens};
+    return {estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), scales(), step_totals(), 1.0 / options.nominal_tokens,
+            options.loss};
   }
   [[nodiscard]] std::vector<const float*> scales() const {
     std::vector<const float*> all(estimate.layout.parameters.size(), nullptr);

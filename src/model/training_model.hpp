@@ -6,6 +6,7 @@
 
 #include "src/device/device.hpp"
 #include "src/device/state_tensor.hpp"
+#include "src/model/extension.hpp"
 #include "src/model/model_description.hpp"
 #include "src/model/programs.hpp"
 #include "src/model/tape_plan.hpp"
@@ -26,6 +27,7 @@ struct TrainingOptions {
   Float8Options float8;
   RecomputePolicy recompute;
   AdamWSettings optimizer;
+  LossFunction loss;          ///< in place of cross entropy; empty: that
   double max_norm = 1.0;      ///< ≤ 0: no clipping
   double nominal_tokens = 0;  ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world · replicas
   /// This rank's place among all that load data of their own, and how many those are.

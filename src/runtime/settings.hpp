@@ -9,7 +9,7 @@ namespace troupe {
 
 /// [slots]: the number of slots of each edge, which is the depth of every overlap.
 struct SlotSettings {
-  std::int64_t batches = 2, gradients = 2, snapshots = 1, activations = 0;
+  std::int64_t batches = 2, gradients = 2, snapshots = 1;
   std::optional<std::int64_t> weights;  ///< unset: 2, or one for each unit where weights stay gathered
 };
 
@@ -23,25 +23,24 @@ inline void describe(Schema& schema, SlotSettings& s) {
       .at_most(4096);
   schema.key("gradients", &s.gradients, KeyClass::epoch, "layers whose unreduced gradients may exist at once").at_least(1).at_most(4096);
   schema.key("snapshots", &s.snapshots, KeyClass::epoch, "copies of the state that may wait to be written").at_least(1).at_most(4096);
-  schema.key("activations", &s.activations, KeyClass::epoch, "activations of how many micro-batches may exist at once; 0: as the plan needs")
+  schema
+      .not_built("activations", 0, "micro-batches whose activations may exist at once; 0: as the plan needs, which is one",
+                 "stages of a pipeline, which alone would have more than one")
       .at_least(0)
-      .at_most(4096)
-      .built_only({"0", "1"}, "the activations of one micro-batch exist at once");
+      .at_most(4096);
 }
 
 /// [runtime]
 struct RuntimeSettings {
   std::int64_t threads_per_rank = 1;
-  std::int64_t run_ahead = 0;
 };
 
 inline void describe(Schema& schema, RuntimeSettings& s) {
   schema.section("runtime", "The actor runtime.");
   schema.key("threads_per_rank", &s.threads_per_rank, KeyClass::epoch, "threads inside one CPU kernel; results depend on it").at_least(1).at_most(1024);
-  schema.key("run_ahead", &s.run_ahead, KeyClass::epoch, "operations that may be announced before they are done; 0: on completion")
+  schema.not_built("run_ahead", 0, "operations that may be announced before they are done; 0: on completion", "operations are announced on completion")
       .at_least(0)
-      .at_most(64)
-      .built_only({"0"}, "operations are announced on completion");
+      .at_most(64);
   schema.ignored("min_operation_us", 1000, "operations are whole layers, which nothing would merge or split").at_least(0).at_most(10000000);
 }
 

@@ -129,9 +129,20 @@ LaneObserver& RingTracer::lanes_of(Rank rank) { return *lanes_.at(rank); }
 
 RankTrace RingTracer::snapshot(Rank rank) const { return rings_.at(rank)->snapshot(rank); }
 
-Result<void> RingTracer::write(const std::filesystem::path& file) const {
+RankTrace RingTracer::snapshot(Rank rank, Step first, Step last) const {
+  RankTrace trace = rings_.at(rank)->snapshot(rank);
+  bool inside = false;
+  std::erase_if(trace.events, [&](const TraceEvent& event) {
+    if (event.kind == TraceEvent::Kind::mark) return false;
+    if (event.kind != TraceEvent::Kind::slots) inside = event.where.step >= first && event.where.step <= last;
+    return !inside;
+  });
+  return trace;
+}
+
+Result<void> RingTracer::write(const std::filesystem::path& file, std::optional<std::pair<Step, Step>> steps) const {
   std::vector<RankTrace> traces;
-  for (const auto& [rank, ring] : rings_) traces.push_back(ring->snapshot(rank));
+  for (const auto& [rank, ring] : rings_) traces.push_back(steps ? snapshot(rank, steps->first, steps->second) : ring->snapshot(rank));
   return write_chrome_trace(traces, file);
 }
 

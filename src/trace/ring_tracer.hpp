@@ -45,8 +45,10 @@ class RingTracer final : public Tracer {
 
   /// A copy of one rank's ring. Throws std::out_of_range for a rank of another process.
   [[nodiscard]] RankTrace snapshot(Rank rank) const;
-  /// All ranks as one Chrome/Perfetto JSON file, written beside it and renamed, so that a reader never sees half of one.
-  [[nodiscard]] Result<void> write(const std::filesystem::path& file) const;
+  /// The same without what belongs to other steps; slot counts stay as they stand between, marks always.
+  [[nodiscard]] RankTrace snapshot(Rank rank, Step first, Step last) const;
+  /// All ranks (of `steps` alone, where given) as one Chrome/Perfetto JSON file, written beside it and renamed, so that a reader never sees half of one.
+  [[nodiscard]] Result<void> write(const std::filesystem::path& file, std::optional<std::pair<Step, Step>> steps = {}) const;
 
  private:
   class Ring;

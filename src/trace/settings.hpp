@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,24 +27,32 @@ inline void describe(Schema& schema, TraceSettings& s) {
   schema.key("enable", &s.enable, KeyClass::live, "record, and write the trace at the end").apart();
   schema.key("steps", &s.steps, KeyClass::live, "[first, last] step to record; empty: the newest events that fit").at_least(1).apart();
   schema.key("events", &s.events, KeyClass::epoch, "events that a rank's ring buffer holds").at_least(1024).at_most(16777216).apart();
-  schema.section("profiling", "Timelines and pictures of the memory of chosen steps.");
-  schema.not_built("enable_profiling", false, "write timelines", "see [trace]").alias("profiler.enable_profiling");
-  schema.not_built("save_traces_folder", "profile_traces", "folder of the timelines, inside job.dump_folder", "see [trace]")
-      .part_of("profiling.enable_profiling")
-      .alias("profiler.save_traces_folder");
-  schema.not_built("profile_freq", 10, "steps between timelines", "see [trace]")
-      .at_least(1)
-      .part_of("profiling.enable_profiling")
-      .alias("profiler.profile_freq");
-  schema.not_built("profiler_active", 1, "steps of one timeline", "see [trace]")
-      .at_least(1)
-      .part_of("profiling.enable_profiling")
-      .alias("profiler.profiler_active");
-  schema.ignored("profiler_warmup", 3, "recording a timeline needs no warm-up").at_least(0).alias("profiler.profiler_warmup");
-  schema.not_built("enable_memory_snapshot", false, "write pictures of the memory", "pictures of the memory").alias("profiler.enable_memory_snapshot");
-  schema.not_built("save_memory_snapshot_folder", "memory_snapshot", "their folder, inside job.dump_folder", "pictures of the memory")
-      .part_of("profiling.enable_memory_snapshot")
-      .alias("profiler.save_memory_snapshot_folder");
+}
+
+/// [profiling]
+struct ProfilingSettings {
+  bool enable_profiling = false;
+  std::string save_traces_folder = "profile_traces";
+  std::int64_t profile_freq = 10, profiler_active = 1;
+  bool enable_memory_snapshot = false;
+  std::string save_memory_snapshot_folder = "memory_snapshot";
+  /// Steps whose number this divides are the last of a timeline, and those of a picture of the memory.
+  [[nodiscard]] bool due(Step step) const noexcept { return step.value() % static_cast<std::uint64_t>(profile_freq) == 0; }
+};
+
+inline void describe(Schema& schema, ProfilingSettings& s) {
+  schema.section("profiling", "Timelines and pictures of the memory of chosen steps, for every rank.");
+  const auto key = [&](const char* name, KeyTarget member, std::string doc) -> Key& {
+    return schema.key(name, member, KeyClass::frozen, std::move(doc)).apart().alias(std::string("profiler.") + name);
+  };
+  key("enable_profiling", &s.enable_profiling, "write a timeline every profile_freq steps: FOLDER/iteration_N/rankR_trace.json");
+  key("save_traces_folder", &s.save_traces_folder, "folder of the timelines, inside job.dump_folder");
+  key("profile_freq", &s.profile_freq, "steps between timelines, and between pictures of the memory").at_least(1);
+  key("profiler_active", &s.profiler_active, "steps of one timeline: those up to the one whose number profile_freq divides").at_least(1);
+  schema.ignored("profiler_warmup", 3, "recording a timeline needs no warm-up").alias("profiler.profiler_warmup").at_least(0);
+  key("enable_memory_snapshot", &s.enable_memory_snapshot,
+      "write what lies where and who holds what every profile_freq steps: FOLDER/iteration_N/rankR_memory_snapshot.json");
+  key("save_memory_snapshot_folder", &s.save_memory_snapshot_folder, "folder of the pictures, inside job.dump_folder");
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "actors/step_observer.hpp"
 #include "tests/support/actor_fixture.hpp"
 
 /// Each actor alone: the test plays all others.
@@ -144,25 +145,32 @@ TEST_F(AloneTest, CheckpointGoesThroughStepsWithoutASnapshot) {
   EXPECT_THAT(programs.calls, ElementsAre("snapshot", "save"));
 }
 
-TEST_F(AloneTest, MetricsSumsWhatActorsSendAndPassesItOnWithTheReport) {
-  RankParts given = parts(two_units());
-  given.metrics_to = coordinator_address;
-  spawn_alone(ActorKind::metrics, given);
-  for (const double value : {1.5, 2.0}) {
-    deliver<schema::MetricBatch>(ActorKind::metrics, Step{1}, OperationIndex{0}, [value](auto body) {
-      auto entries = body.initEntries(1);
-      entries[0].setName("retries");
-      entries[0].setValue(value);
-    });
+struct Onlooker final : StepObserver {
+  void step_ended(Step step) override { ended.push_back(step.value()); }
+  bool wants_holders(Step step) override { return step == Step{2}; }
+  void holders(Step step, std::span<const std::pair<ActorKind, std::string>> answers) override {
+    for (const auto& [actor, text] : answers) told[{step.value(), actor}] = text;
   }
-  deliver<schema::StepReport>(ActorKind::metrics, Step{1}, OperationIndex{0}, [](auto body) { body.setLocalTokens(30); });
+  std::vector<std::uint64_t> ended;
+  std::map<std::pair<std::uint64_t, ActorKind>, std::string> told;
+};
+
+TEST_F(AloneTest, MetricsTellsTheOnlookerOfEachStepAndAsksTheOthersWhatTheyHold) {
+  RankParts given = parts(two_units());
+  const auto onlooker = std::make_shared<Onlooker>();
+  given.observer = onlooker;
+  spawn_alone(ActorKind::metrics, given);
+  for (const std::uint64_t step : {1U, 2U, 3U}) deliver<schema::StepReport>(ActorKind::metrics, Step{step}, OperationIndex{0});
   run();
-  const auto batches = post.kept<schema::MetricBatch>();
-  ASSERT_EQ(batches.size(), 1U);
-  std::map<std::string, double> values;
-  for (const auto entry : batches[0].body().getEntries()) values[entry.getName().cStr()] = entry.getValue();
-  EXPECT_EQ(values.at("retries"), 3.5);
-  EXPECT_EQ(values.at("local_tokens"), 30);
+  EXPECT_THAT(onlooker->ended, ElementsAre(1, 2, 3));
+  EXPECT_EQ(post.kept<schema::Inspect>().size(), 4U);
+  for (const ActorKind actor : {ActorKind::data_loader, ActorKind::compute, ActorKind::sharding, ActorKind::checkpoint}) {
+    EXPECT_TRUE(onlooker->told.empty()) << "the picture is one";
+    deliver<schema::Inspection>(ActorKind::metrics, Step{2}, OperationIndex{0}, [&](auto body) { body.setText(name_of(actor)); }, {}, actor);
+    run();
+  }
+  EXPECT_EQ(onlooker->told.at({2, ActorKind::sharding}), "sharding");
+  EXPECT_EQ(onlooker->told.size(), 4U);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ struct TrainRequest {
   std::optional<std::uint32_t> ranks_in_process;
   std::uint16_t port = 0;
   bool overwrite = false;
+  bool dry_run = false;  ///< print what would be done instead
 };
 /// Trains: hosts the Coordinator, starts and watches the workers of this host. Returns the exit code.
 [[nodiscard]] int train(const TrainRequest& request);

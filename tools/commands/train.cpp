@@ -11,7 +11,9 @@
 
 #include "src/base/log.hpp"
 #include "src/config/job_config.hpp"
+#include "src/config/load_extension.hpp"
 #include "tools/commands/commands.hpp"
+#include "tools/launcher/dry_run.hpp"
 #include "tools/launcher/host_agent.hpp"
 #include "tools/launcher/job_host.hpp"
 #include "tools/launcher/job_setup.hpp"
@@ -201,15 +203,24 @@ Result<void> check_seed(const JobConfig& config, std::uint32_t world_size) {
   return Error{fmt::format("checkpoint.create_seed_checkpoint is for one rank, {} were asked for: initial weights do not depend on the ranks", world_size)};
 }
 
+int dry_run(const JobConfig& config, std::uint32_t world_size) {
+  const auto text = describe_dry_run(config, world_size);
+  if (!text) return refuse(text.error());
+  std::fputs(text->c_str(), stdout);
+  if (auto fits = check_world(config, world_size); !fits) return refuse(fits.error());
+  return exit_done;
+}
+
 }  // namespace
 
 int train(const TrainRequest& request) {
   const SignalQueue signals{SIGINT, SIGTERM, SIGUSR1, SIGCHLD};
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);  // where it is inherited as ignored, the system reaps workers unseen
-  const auto config = JobConfig::load(request.config, request.overrides);
+  const auto config = with_extension(JobConfig::load(request.config, request.overrides));
   if (!config) return refuse(config.error());
   const std::uint32_t world_size = request.processes.value_or(request.ranks_in_process.value_or(1));
+  if (request.dry_run) return dry_run(*config, world_size);
   const std::uint32_t cores = std::max(1U, std::thread::hardware_concurrency()), most = std::max(256U, 16 * cores);
   if (world_size > most)
     return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts, with torchrun or srun",

@@ -61,7 +61,9 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
   if (!checkpoint_folder) return checkpoint_folder.error();
   const std::filesystem::path& checkpoints = *checkpoint_folder;
   std::vector<std::filesystem::path> outputs;
-  for (const auto& [key, folder] : {std::pair{"metrics.save_tb_folder", config.metrics.save_tb_folder}}) {
+  for (const auto& [key, folder] :
+       {std::pair{"metrics.save_tb_folder", config.metrics.save_tb_folder}, std::pair{"profiling.save_traces_folder", config.profiling.save_traces_folder},
+        std::pair{"profiling.save_memory_snapshot_folder", config.profiling.save_memory_snapshot_folder}}) {
     auto output = inside_run_folder(key, folder);
     if (!output) return output.error();
     outputs.push_back(std::move(*output));

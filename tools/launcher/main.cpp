@@ -17,6 +17,7 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
       ->check(CLI::Range(1U, 65536U))
       ->excludes(processes);
   command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
+  command->add_flag("--dry-run", request.dry_run, "print plan, memory and the order of letters, and start nothing");
   command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew; files of others stay");
   command->footer(std::string(overrides_help) +
                   "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, index/, checkpoint/step-N. A "

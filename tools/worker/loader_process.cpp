@@ -14,12 +14,13 @@
 
 #include "messages/write.hpp"
 #include "src/checkpoint/restore_point.hpp"
+#include "src/config/load_extension.hpp"
 #include "src/data/loader.hpp"
 #include "src/runtime/directory.hpp"
 #include "tools/launcher/control_client.hpp"
 #include "tools/launcher/letter_link.hpp"
+#include "tools/launcher/training_job.hpp"
 #include "tools/worker/loader_batches.hpp"
-#include "tools/worker/training_job.hpp"
 
 namespace troupe {
 namespace {
@@ -76,7 +77,7 @@ class LoaderProcess {
         std::chrono::seconds{60});
     client_ = take(std::move(client));
     const Welcome& welcome = client_->welcome();
-    config_ = take(JobConfig::parse(welcome.config, "the launcher's configuration"));
+    config_ = take(with_extension(JobConfig::parse(welcome.config, "the launcher's configuration")));
     hosts_ = static_cast<std::uint32_t>(config_.data.loader_hosts);
     if (hosts_ == 0) throw std::runtime_error("a loader process in a job without loader processes (data.loader_hosts = 0)");
     if (auto connected = link_->connect(launcher_rank, 1, Incarnation{0}, welcome.address); !connected) throw std::runtime_error(connected.error().message);

@@ -5,6 +5,7 @@
 #include "src/checkpoint/checkpoint_store.hpp"
 #include "src/checkpoint/restore.hpp"
 #include "src/config/job_config.hpp"
+#include "src/config/load_extension.hpp"
 #include "src/data/byte_tokenizer.hpp"
 #include "src/device/state_copies.hpp"
 #include "src/model/families.hpp"
@@ -78,7 +79,7 @@ Result<void> print_sample(const SampleRequest& request, const JobConfig& config)
 }  // namespace
 
 int run_sample(const SampleRequest& request) {
-  const auto config = JobConfig::load(request.config, request.overrides);
+  const auto config = with_extension(JobConfig::load(request.config, request.overrides));
   if (!config) {
     std::fprintf(stderr, "%s\n", config.error().message.c_str());
     return exit_usage;

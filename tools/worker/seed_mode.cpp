@@ -6,6 +6,7 @@
 #include "src/checkpoint/checkpoint_store.hpp"
 #include "src/checkpoint/snapshot.hpp"
 #include "src/config/job_config.hpp"
+#include "src/config/load_extension.hpp"
 #include "src/data/byte_tokenizer.hpp"
 #include "src/device/state_copies.hpp"
 #include "src/model/families.hpp"
@@ -16,7 +17,7 @@
 namespace troupe {
 
 int write_seed_checkpoint(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
-  const auto config = JobConfig::load(file, overrides);
+  const auto config = with_extension(JobConfig::load(file, overrides));
   if (!config) {
     std::fprintf(stderr, "%s\n", config.error().message.c_str());
     return exit_usage;

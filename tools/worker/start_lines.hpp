@@ -6,7 +6,7 @@
 #include "src/device/device.hpp"
 #include "src/model/training_model.hpp"
 #include "src/runtime/edge_memory.hpp"
-#include "tools/worker/training_job.hpp"
+#include "tools/launcher/training_job.hpp"
 
 namespace troupe {
 

@@ -17,9 +17,10 @@
 #include "src/runtime/actor_system.hpp"
 #include "src/runtime/faulty_lane.hpp"
 #include "src/trace/ring_tracer.hpp"
+#include "tools/launcher/training_job.hpp"
 #include "tools/worker/open_device.hpp"
+#include "tools/worker/profiler.hpp"
 #include "tools/worker/start_lines.hpp"
-#include "tools/worker/training_job.hpp"
 
 namespace troupe {
 namespace {
@@ -72,6 +73,7 @@ class TrainingRankBody final : public RankBody {
   std::shared_ptr<Communicator> dp_shard_, dp_replicate_, world_;
   RunPosition restored_;
   EdgeLayout layout_;
+  std::shared_ptr<Profiler> profiler_;
   mutable bool told_of_memory_ = false;
 };
 
@@ -99,6 +101,13 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
   layout_ = edges_of(job_, model_->estimate(), snapshot_ ? snapshot_->snapshot_bytes() : 0);
+  if (const ProfilingSettings& profiling = options_.config.profiling; profiling.enable_profiling || profiling.enable_memory_snapshot)
+    profiler_ = std::make_shared<Profiler>(Profiler::Options{.settings = profiling,
+                                                             .run_folder = options_.run_folder,
+                                                             .rank = start.rank,
+                                                             .tracer = options_.tracer,
+                                                             .log = &options_.runtime->log,
+                                                             .layout = memory_layout_json(model_->estimate(), layout_)});
   if (start.rank == Rank{0}) tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), options_.world_size);
   connect(start, stop);
 }
@@ -188,6 +197,7 @@ RankParts TrainingRankBody::parts() {
   parts.compute = {std::shared_ptr<void>{}, &model_->compute()};
   parts.shard = {std::shared_ptr<void>{}, &model_->shards()};
   parts.snapshot = snapshot_;
+  parts.observer = profiler_;
   parts.dp_shard = dp_shard_;
   parts.dp_replicate = dp_replicate_;
   parts.world = world_;

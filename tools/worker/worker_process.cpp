@@ -14,6 +14,7 @@
 
 #include "actors/supervisor.hpp"
 #include "src/checkpoint/restore_point.hpp"
+#include "src/config/load_extension.hpp"
 #include "src/runtime/spawned_actor.hpp"
 #include "src/trace/ring_tracer.hpp"
 #include "tools/launcher/control_client.hpp"
@@ -121,7 +122,7 @@ class Worker {
     options.session = session_of(secret);
     options.self = {place_.rank, Incarnation{0}};
     options.devices = network_devices(environment_, config_ ? config_->comm.interface : std::string{});
-    if (!config_ || config_->trace.enable) options.tracer = &transport_tracer_;
+    if (!config_ || config_->trace.enable || config_->profiling.enable_profiling) options.tracer = &transport_tracer_;
     link_ = std::make_unique<LetterLink>(
         directory_, *clock_, *process_log_, options, [this](Rank peer, const std::string& cause) { peer_lost(peer, cause); },
         [this](TransportHandlers handlers) { return mail_.around(batches_.around(std::move(handlers))); });
@@ -138,7 +139,7 @@ class Worker {
 
   Result<void> join() {
     if (!request_.config.empty()) {
-      auto config = JobConfig::load(request_.config, request_.overrides);
+      auto config = with_extension(JobConfig::load(request_.config, request_.overrides));
       if (!config) return config.error();
       config_ = std::move(config.value());
     }
@@ -150,7 +151,7 @@ class Worker {
     client_ = std::move(client.value());
     const Welcome& welcome = client_->welcome();
     if (!config_) {
-      auto config = JobConfig::parse(welcome.config, "the launcher's configuration");
+      auto config = with_extension(JobConfig::parse(welcome.config, "the launcher's configuration"));
       if (!config) return config.error();
       config_ = std::move(config.value());
     }
@@ -172,8 +173,9 @@ class Worker {
     const Step seen = restore_point_at(wanted, config_->checkpoint, store, *storage) ? wanted : Step{0};
     std::vector<Rank> ranks;
     for (std::uint32_t i = 0; i < request_.ranks_in_process; ++i) ranks.emplace_back(place_.rank.value() + i);
-    if (config_->trace.enable) {
-      tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events), config_->trace.window()});
+    if (config_->trace.enable || config_->profiling.enable_profiling) {
+      const auto window = config_->profiling.enable_profiling ? std::nullopt : config_->trace.window();  // timelines may be of any steps
+      tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events), window});
       transport_tracer_.use(*tracer_);
     }
     communicators_ =
@@ -261,9 +263,9 @@ class Worker {
   }
 
   void write_trace() {
-    if (!tracer_) return;
+    if (!tracer_ || !config_->trace.enable) return;
     const std::filesystem::path file = std::filesystem::path(client_->welcome().run_folder) / "trace" / fmt::format("rank-{}.json", place_.rank.value());
-    if (auto written = tracer_->write(file); !written)
+    if (auto written = tracer_->write(file, config_->trace.window()); !written)
       ranks_.front()->log->warning(written.error().message);
     else
       ranks_.front()->log->info("trace written to " + file.string());
@@ -308,7 +310,7 @@ class Worker {
 
 Result<std::unique_ptr<OwnHost>> start_own_host(const WorkerRequest& request, const WorkerPlace& place) {
   if (request.config.empty()) return Error{"without a launcher a worker needs the configuration: troupe-worker CONFIG.toml"};
-  const auto config = JobConfig::load(request.config, request.overrides);
+  const auto config = with_extension(JobConfig::load(request.config, request.overrides));
   if (!config) return config.error();
   return OwnHost::start(*config, request.config, place, request.overwrite);
 }

@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -73,6 +76,37 @@ TEST(TensorBoardFile, AStartNeverWritesIntoAnEarlierFile) {
   ASSERT_TRUE(second);
   EXPECT_NE((*first)->path(), (*second)->path());
   EXPECT_EQ(events_in(read_file((*second)->path())).size(), 2U);
+}
+
+// B145: killed while it writes, ten times
+TEST(TensorBoardFile, AKilledWriterTearsNothingButTheTail) {
+  const TemporaryFolder folder;
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const auto tb = folder.path() / std::to_string(attempt);
+    const pid_t writer = ::fork();
+    if (writer == 0) {
+      auto file = TensorBoardFile::open(tb, Step{1}, noon);
+      const std::vector<Scalar> scalars(50, {"a tag of some length", 1.0});
+      for (std::uint64_t step = 1; file; ++step)
+        if (!(*file)->write(Step{step}, noon, scalars)) ::_exit(1);
+      ::_exit(1);
+    }
+    std::filesystem::path file;
+    std::error_code none;
+    while (file.empty() || std::filesystem::file_size(file, none) < 100000U + 40000U * static_cast<unsigned>(attempt)) {
+      for (const auto& entry : std::filesystem::directory_iterator(tb, none)) file = entry.path();
+    }
+    ::kill(writer, SIGKILL);
+    int status = 0;
+    ::waitpid(writer, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    const std::string bytes = read_file(file);
+    const auto events = events_in(bytes);  // checks every sum
+    std::size_t whole = 0;
+    for (const std::string& event : events) whole += event.size() + 16;
+    EXPECT_LT(bytes.size() - whole, 2000U) << "at most one record is cut";
+    EXPECT_THAT(events.front(), HasSubstr("brain.Event:2"));
+  }
 }
 
 TEST(TensorBoardFile, AFolderThatCannotBeMadeIsNamed) {

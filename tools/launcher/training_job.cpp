@@ -1,10 +1,11 @@
-#include "tools/worker/training_job.hpp"
+#include "tools/launcher/training_job.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 #include <vector>
 
 #include "src/data/byte_tokenizer.hpp"
+#include "src/model/extension.hpp"
 #include "src/model/families.hpp"
 #include "src/optimizer/adamw_settings.hpp"
 
@@ -44,6 +45,10 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   options.recompute = recompute_of(config.activation_checkpoint);
   options.optimizer = adamw_of(config.optimizer);
   options.max_norm = config.training.max_norm;
+  if (config.model.extensions) {
+    if (const auto loss = config.model.extensions->losses.find(config.training.loss); loss != config.model.extensions->losses.end())
+      options.loss = loss->second;
+  }
   return options;
 }
 
