@@ -76,10 +76,11 @@ Result<void> load_extension(JobConfig& config) {
   } catch (const std::exception& problem) {
     return about(path, std::string("it could not register: ") + problem.what());
   }
-  for (const std::string& problem : {taken("family", own_families, extensions->families), taken("loss", own_losses, extensions->losses),
-                                     taken("data set", own_data_sets, extensions->data_sets), unknown("model.name", config.model.name, own_families, extensions->families),
-                                     unknown("training.loss", config.training.loss, own_losses, extensions->losses),
-                                     unknown("training.dataset", config.data.dataset, own_data_sets, extensions->data_sets)})
+  for (const std::string& problem :
+       {taken("family", own_families, extensions->families), taken("loss", own_losses, extensions->losses),
+        taken("data set", own_data_sets, extensions->data_sets), unknown("model.name", config.model.name, own_families, extensions->families),
+        unknown("training.loss", config.training.loss, own_losses, extensions->losses),
+        unknown("training.dataset", config.data.dataset, own_data_sets, extensions->data_sets)})
     if (!problem.empty()) return about(path, problem);
   resolve_data_set(config.data, *extensions);
   config.model.extensions = extensions;

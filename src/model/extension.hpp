@@ -43,13 +43,14 @@ struct ExtensionAbi {
   static constexpr std::uint32_t current = 1;
   std::uint32_t version = current;
   const char* compiler = __VERSION__;
-  std::uint32_t sizes[6] = {sizeof(Extensions), sizeof(ModelSettings), sizeof(ModelDescription), sizeof(UnitDescription), sizeof(TensorView), sizeof(VerdictSums)};
+  std::uint32_t sizes[6] = {sizeof(Extensions),      sizeof(ModelSettings), sizeof(ModelDescription),
+                            sizeof(UnitDescription), sizeof(TensorView),    sizeof(VerdictSums)};
 };
 
 }  // namespace troupe
 
 // NOLINTNEXTLINE(cppcoreguidelines-macro-usage): two symbols of C, which dlsym finds
-#define TROUPE_EXTENSION(function)                                                                                            \
-  extern "C" __attribute__((visibility("default"))) const troupe::ExtensionAbi troupe_extension_abi{};                         \
+#define TROUPE_EXTENSION(function)                                                                                           \
+  extern "C" __attribute__((visibility("default"))) const troupe::ExtensionAbi troupe_extension_abi{};                       \
   extern "C" __attribute__((visibility("default"))) void troupe_extension_register(troupe::Extensions& to) { function(to); } \
   static_assert(true)

@@ -23,7 +23,8 @@ std::string refusal(const std::string& library, const std::vector<std::string>& 
 }
 
 TEST(LoadExtension, AFamilyALossAndADataSetAreThereUnderTheirNames) {
-  const auto config = loaded("small_extension.so", {"--model.name=parallel", "--model.flavor=small", "--training.loss=smoothed", "--training.dataset=counting"});
+  const auto config =
+      loaded("small_extension.so", {"--model.name=parallel", "--model.flavor=small", "--training.loss=smoothed", "--training.dataset=counting"});
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_TRUE(config->can_run());
   const auto model = describe_model(config->model, 258);
@@ -43,7 +44,8 @@ TEST(LoadExtension, WhatTheProgramHasItselfStaysThere) {
 }
 
 TEST(LoadExtension, NamesThatNobodyHasAreRefusedWithThoseThatAreThere) {
-  EXPECT_THAT(refusal("small_extension.so", {"--model.name=mamba"}), HasSubstr("model.name is \"mamba\", which neither this program nor the library has; there are llama3, parallel"));
+  EXPECT_THAT(refusal("small_extension.so", {"--model.name=mamba"}),
+              HasSubstr("model.name is \"mamba\", which neither this program nor the library has; there are llama3, parallel"));
   EXPECT_THAT(refusal("small_extension.so", {"--training.loss=hinge"}), HasSubstr("there are cross_entropy, smoothed"));
   EXPECT_THAT(refusal("small_extension.so", {"--training.dataset=c4"}), HasSubstr("there are text, jsonl, counting"));
   EXPECT_THAT(JobConfig::parse("", "", {"--training.loss=hinge"})->can_run().error().message, HasSubstr("job.custom_import"));

@@ -20,7 +20,13 @@ ParameterDescription matrix(std::string name, std::int64_t rows, std::int64_t co
 }
 
 ParameterDescription scale(std::string name, std::int64_t width) {
-  return {.name = std::move(name), .rows = width, .cols = 1, .vector = true, .linear = false, .tied_to = {}, .initialisation = {.kind = Initialisation::Kind::ones, .std = 0, .cut = 0}};
+  return {.name = std::move(name),
+          .rows = width,
+          .cols = 1,
+          .vector = true,
+          .linear = false,
+          .tied_to = {},
+          .initialisation = {.kind = Initialisation::Kind::ones, .std = 0, .cut = 0}};
 }
 
 /// Attention and feed-forward read the same normalised input, and are added together.
@@ -44,7 +50,8 @@ UnitDescription parallel_block(const std::string& name, std::int64_t dim, std::i
 Result<ModelDescription> parallel_family(const ModelSettings& settings, std::optional<std::int64_t> tokenizer_vocab) {
   if (settings.flavor != "small") return Error{"model.flavor is \"" + settings.flavor + "\"; parallel has small"};
   const std::int64_t dim = settings.dim.value_or(32), layers = settings.n_layers.value_or(2), heads = 4, vocabulary = tokenizer_vocab.value_or(258);
-  ModelDescription model{.name = "parallel small", .vocab_size = vocabulary, .dim = dim, .layers = layers, .heads = heads, .head_dim = dim / heads, .rotary = {}, .units = {}};
+  ModelDescription model{
+      .name = "parallel small", .vocab_size = vocabulary, .dim = dim, .layers = layers, .heads = heads, .head_dim = dim / heads, .rotary = {}, .units = {}};
   model.rotary.head_dim = dim / heads;
   TapeBuilder first, last;
   ParameterDescription table = matrix("table", vocabulary, dim, 1.0);

@@ -116,6 +116,17 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(sorted(steps), list(range(1, max(steps) + 1)))
         self.assertEqual(steps, {line["step"]: single(line["loss"]) for line in self.job.metrics()})
 
+    def test_the_log_has_the_lines_that_torchtitans_users_look_for(self):
+        code, output = self.job.train("--nproc", 2, "--job.description", "a small one", "--training.steps", 3)
+        self.assertEqual(code, 0, output)
+        code, resumed = self.job.train("--nproc", 2, "--training.steps", 4)
+        self.assertEqual(code, 0, resumed)
+        for line in ("Starting job: a small one", "Model llama3 debugmodel size: 35,104 total parameters", "Training starts at step 1",
+                     "Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [1, 2]", "Training completed: 3 steps",
+                     "Trainer is initialized with local batch size 1, global batch size 2, gradient accumulation steps 1, sequence length 32, total steps 3 (warmup 2)"):
+            self.assertIn(line, output)
+        self.assertIn("Training starts at step 4", resumed)
+
     def test_only_the_ranks_asked_for_are_heard(self):
         code, output = self.job.train("--nproc", 2, "--metrics.log_ranks", 1, "--training.steps", 2)
         self.assertEqual(code, 0, output)

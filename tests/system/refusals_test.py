@@ -94,7 +94,7 @@ class RefusalsTest(unittest.TestCase):
         for arguments in ((), ("--overwrite",)):
             code, output = job.train("--nproc", 1, "--checkpoint.folder", "saved", *arguments)
             self.assertEqual(code, 0, output)
-            self.assertIn("training completed: 4 steps", output)
+            self.assertIn("Training completed: 4 steps", output)
         code, output = job.train("--nproc", 1, "--checkpoint.folder", "../elsewhere")
         self.assertEqual(code, 2, output)
         self.assertIn("expected the name of a folder inside job.dump_folder", output)

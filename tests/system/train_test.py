@@ -19,7 +19,7 @@ class TrainTest(unittest.TestCase):
         self.assertEqual({line["outcome"] for line in lines}, {"commit"})
         self.assertLess(lines[-1]["loss"], lines[0]["loss"])
         self.assertEqual(self.job.checkpoints(), ["step-6"], output)
-        summary = f"training completed: 6 steps; last loss {lines[-1]['loss']:.4f}; checkpoint of step 6 in {self.job.run}/checkpoint/step-6; metrics in {self.job.run}/metrics.jsonl; no trace"
+        summary = f"Training completed: 6 steps; last loss {lines[-1]['loss']:.4f}; checkpoint of step 6 in {self.job.run}/checkpoint/step-6; metrics in {self.job.run}/metrics.jsonl; no trace"
         self.assertIn(summary, output)
         for name in ("config.toml", "journal.jsonl", "logs/rank-0.log", "logs/rank-1.log"):
             self.assertTrue((self.job.run / name).exists(), name)

@@ -171,7 +171,7 @@ int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& fold
                                        config.trace.enable && std::filesystem::exists(trace, none) ? "trace in " + trace.string() : std::string{"no trace"});
   const bool whole = end.last_step.value() >= static_cast<std::uint64_t>(config.training.steps);
   if (whole)
-    log.info(fmt::format("training completed: {} steps; {}", end.last_step.value(), made));
+    log.info(fmt::format("Training completed: {} steps; {}", end.last_step.value(), made));
   else
     log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), config.training.steps, made));
   return 0;

@@ -59,10 +59,24 @@ void tell_memory(Log& log, const TrainingModel& model, const EdgeLayout& edges) 
                        mebibytes(model.device_bytes() + edges.device_bytes), mebibytes(model.allocated_bytes() - model.device_bytes() + edges.host_bytes)));
 }
 
+/// The lines that users of torchtitan look for in a log, in its words.
+void tell_in_torchtitans_words(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const DeviceInfo& device, Step first,
+                               std::uint32_t world_size) {
+  const TrainingOptions& o = job.options;
+  log.info(fmt::format("Model {} size: {} total parameters", job.model.name, with_thousands(static_cast<double>(model.estimate().parameter_count), 0)));
+  log.info(fmt::format("Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [{}, {}]", o.replicas, o.world));
+  if (device.peak_flops > 0) log.info(fmt::format("Peak FLOPS used for computing MFU: {:.3e}", device.peak_flops));
+  log.info(fmt::format(
+      "Trainer is initialized with local batch size {}, global batch size {}, gradient accumulation steps {}, sequence length {}, total steps {} (warmup {})",
+      o.batch.rows, config.global_rows(world_size), o.micro_batches, o.batch.seq_len, config.training.steps, config.lr_scheduler.warmup_steps));
+  log.info(fmt::format("Training starts at step {}", first.value()));
+}
+
 }  // namespace
 
 void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device,
-                std::uint32_t world_size) {
+                Step first, std::uint32_t world_size) {
+  log.info("Starting job: " + config.job.description);
   log.info(fmt::format("model {}: {} parameters, {:.1f} MFLOP a token", job.model.name,
                        with_thousands(static_cast<double>(model.estimate().parameter_count), 0), model.estimate().flops_per_token / 1e6));
   log.info(fmt::format("device: {}, peak {}", device.name,
@@ -74,6 +88,7 @@ void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const
                        job.slots.gradients, job.slots.snapshots));
   tell_recompute(log, config.activation_checkpoint, model.estimate());
   tell_memory(log, model, edges);
+  tell_in_torchtitans_words(log, config, job, model, device, first, world_size);
 }
 
 }  // namespace troupe

@@ -10,8 +10,9 @@
 
 namespace troupe {
 
-/// What a run is, before its first step, in torchtitan's order: model and parameters, precision, mesh, plan, memory of each kind and edge.
+/// What a run is, before its first step, in torchtitan's order: model and parameters, precision, mesh, plan, memory of each kind and edge;
+/// then the lines that its users look for, in its words. `first`: the first step to come.
 void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device,
-                std::uint32_t world_size);
+                Step first, std::uint32_t world_size);
 
 }  // namespace troupe

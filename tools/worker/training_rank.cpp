@@ -108,7 +108,7 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
                                                              .tracer = options_.tracer,
                                                              .log = &options_.runtime->log,
                                                              .layout = memory_layout_json(model_->estimate(), layout_)});
-  if (start.rank == Rank{0}) tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), options_.world_size);
+  if (start.rank == Rank{0}) tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), start.first_step, options_.world_size);
   connect(start, stop);
 }
 
