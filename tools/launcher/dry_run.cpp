@@ -35,22 +35,21 @@ JobConfig without_other_parallelism(const JobConfig& config, std::string& told) 
 
 std::string memory_text(const TrainingJob& job, const TrainingEstimate& estimate, bool snapshots) {
   std::string text = "memory of a rank\n";
-  std::size_t state = 0;
+  std::size_t state = 0, device = 0, host = 0;
   for (const MemoryItem& item : estimate.memory) {
     if (item.kind == "fp32 masters" || item.kind == "optimizer moments") state += item.bytes;
-    if (!item.per_slot) text += fmt::format("  {:<28} {:>14.3f} MiB\n", item.kind, mebibytes(item.bytes));
+    if (item.per_slot) continue;
+    (item.placement == Placement::host ? host : device) += item.bytes;
+    text += fmt::format("  {:<28} {:>14.3f} MiB{}\n", item.kind, mebibytes(item.bytes), item.placement == Placement::host ? "   host" : "");
   }
-  const EdgeLayout edges = EdgeLayout::plan(job.slots, {.batches = job.options.batch.bytes(),
-                                                        .weights = estimate.weights_slot_bytes(),
-                                                        .gradients = estimate.gradients_slot_bytes(),
-                                                        .snapshots = snapshots ? state : 0});
+  const EdgeLayout edges = edges_of(job, estimate, snapshots ? state : 0);
   for (const EdgeLayout::Region& region : edges.regions) {
     if (region.slot_bytes == 0) continue;
     text += fmt::format("  edge {:<23} {:>14.3f} MiB   {} slots of {:.3f} MiB{}\n", name_of(region.edge), mebibytes(region.stride * region.slots), region.slots,
                         mebibytes(region.slot_bytes), region.placement == Placement::host ? ", host" : "");
   }
-  return text + fmt::format("  {:<28} {:>14.3f} MiB   and {:.3f} MiB of slots on the host\n", "all, on the device",
-                            mebibytes(estimate.resident_bytes() + edges.device_bytes), mebibytes(edges.host_bytes));
+  return text + fmt::format("  {:<28} {:>14.3f} MiB   and {:.3f} MiB of the host\n", "all, on the device", mebibytes(device + edges.device_bytes),
+                            mebibytes(host + edges.host_bytes));
 }
 
 /// "a, b, c"; of many the first, the last and how many.
