@@ -1,5 +1,8 @@
 #include "actors/checkpoint.hpp"
 
+#include <stdexcept>
+#include <utility>
+
 #include "src/base/cut_text.hpp"
 
 namespace troupe {
@@ -14,12 +17,43 @@ caf::behavior Checkpoint::make_behavior() {
 
 void Checkpoint::act() {
   while (auto next = ready()) {
-    if (next->operation->fact.kind == OperationKind::snapshot) {
-      snapshot(*next);
-    } else {
-      save(*next);
+    switch (next->operation->fact.kind) {
+      case OperationKind::snapshot: snapshot(*next); break;
+      case OperationKind::save: save(*next); break;
+      case OperationKind::keep: keep(*next); break;
+      default: throw std::logic_error("the plan gives " + next->operation->name() + " to Checkpoint");
     }
   }
+}
+
+void Checkpoint::began(const Letter<schema::StepBegin>& letter) {
+  if (const std::uint8_t keep = letter.body().getKeep(); keep > 0) keeps_[letter.where().step] = keep;
+}
+
+/// Every plan has this operation; in a step that was not granted with a snapshot it does nothing.
+void Checkpoint::keep(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  const auto taken = sends<schema::SnapshotTaken>(ActorKind::sharding, next, [](auto) {});
+  const auto found = keeps_.find(next.step);
+  if (found == keeps_.end()) {
+    work.run = [](Stream&) {};
+    work.letters = taken;
+    return post(next, std::move(work));
+  }
+  const std::uint8_t number = found->second;
+  auto kept = std::make_shared<KeptSnapshot>();
+  work.run = [program = parts().keep, kept, epoch = epoch(), step = next.step, number](Stream& on) { *kept = program->keep(on, epoch, step, number - 1U); };
+  work.letters = [runtime = &runtime(), heading = Heading{parts().shard_saved_to, self(), next.where(epoch()), next.index, Nanos{0}, 0}, kept, number, taken] {
+    taken();
+    troupe::send<schema::SnapshotKept>(*runtime, heading, [&](auto body) {
+      body.setSlot(number);
+      body.setBytes(kept->bytes);
+      body.setHash(kept->hash);
+      body.setOk(true);
+    });
+  };
+  post(next, std::move(work));
+  keeps_.erase(found);
 }
 
 void Checkpoint::snapshot(const PlanCursor::Next& next) {
@@ -51,7 +85,15 @@ void Checkpoint::save(const PlanCursor::Next& next) {
 
 bool Checkpoint::tolerates(Step step, OperationIndex operation, const std::string& cause) {
   const Plan* const plan_of_step = plan().plan_of(step);
-  if (!plan_of_step || (*plan_of_step)[operation].fact.kind != OperationKind::save) return false;
+  if (!plan_of_step) return false;
+  const OperationKind kind = (*plan_of_step)[operation].fact.kind;
+  if (kind == OperationKind::keep) {  // training goes on without it
+    const Where where{epoch(), step, {}, {}};
+    tell<schema::SnapshotTaken>(neighbour(ActorKind::sharding), where, [](auto) {}, {}, operation);
+    tell<schema::SnapshotKept>(parts().shard_saved_to, where, [&](auto body) { body.setProblem(cut_text(cause)); }, {}, operation);
+    return true;
+  }
+  if (kind != OperationKind::save) return false;
   runtime().log.warning("rank " + std::to_string(self().rank.value()) + ": the checkpoint of step " + std::to_string(step.value()) +
                         " was not written: " + cause);
   tell<schema::ShardSaved>(

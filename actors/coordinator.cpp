@@ -9,8 +9,6 @@
 namespace troupe {
 namespace {
 
-double seconds(Nanos time) { return std::chrono::duration<double>(time).count(); }
-
 RankReport value_of(schema::StepReport::Reader body) {
   RankReport report;
   report.outcome = static_cast<VerdictOutcome>(body.getOutcome());
@@ -37,12 +35,18 @@ RankReport value_of(schema::StepReport::Reader body) {
 }  // namespace
 
 Coordinator::Coordinator(caf::actor_config& config, const ActorSeat& seat, CoordinatorOptions options, JobEvents& events)
-    : Actor(config, seat), options_(std::move(options)), events_(events), phase_since_(seat.runtime.clock.now()), progress_at_(phase_since_) {}
+    : Actor(config, seat),
+      options_(std::move(options)),
+      events_(events),
+      phase_since_(seat.runtime.clock.now()),
+      progress_at_(phase_since_),
+      restore_(options_.epoch.restore_step, options_.recovery.keep_every) {}
 
 caf::behavior Coordinator::make_behavior() {
   wake_after(options_.look_every);
-  return {on(&Coordinator::join),      on(&Coordinator::ready), on(&Coordinator::report),  on(&Coordinator::shard_saved),    on(&Coordinator::sealed),
-          on(&Coordinator::heartbeat), on(&Coordinator::fault), on(&Coordinator::stopped), on(&Coordinator::stop_requested), on(&Coordinator::look)};
+  return {on(&Coordinator::join),          on(&Coordinator::ready),          on(&Coordinator::report),    on(&Coordinator::shard_saved),
+          on(&Coordinator::snapshot_kept), on(&Coordinator::sealed),         on(&Coordinator::heartbeat), on(&Coordinator::fault),
+          on(&Coordinator::stopped),       on(&Coordinator::stop_requested), on(&Coordinator::look)};
 }
 
 // --- what happened ---
@@ -54,13 +58,19 @@ void Coordinator::join(const Letter<schema::Join>& letter) {
                   .config_hash = body.getConfigHash(),
                   .host = body.getHost(),
                   .pid = body.getPid(),
-                  .restored = Step{body.getRestored()}};
-  if (phase_ != Phase::gathering) {
-    if (phase_ == Phase::over || phase_ == Phase::ending) return tell_end(rank.rank);  // its Join and the end have crossed
+                  .restored = Step{body.getRestored()},
+                  .incarnation = Incarnation{body.getIncarnation()}};
+  if (phase_ == Phase::over || phase_ == Phase::ending) return tell_end(rank.rank);  // its Join and the end have crossed
+  if (phase_ == Phase::recovering) {
+    if (rank.incarnation != lives_[rank.rank] || resting_.contains(rank.rank)) return;  // of a life that is over, or told twice
+    rank.restored = restore_.newest().step;                                             // what it found does not matter: it is told what to load
+    resting_.insert(rank.rank);
+    dead_.erase(rank.rank);
+  } else if (phase_ != Phase::gathering) {
     return raise({fmt::format("rank {} (pid {} on {}) joined a job that already runs", rank.rank.value(), rank.pid, rank.host), rank.rank});
   }
-  members_.heard(rank.rank, Pulse{.heard = runtime().clock.now(), .step = {}, .oldest = {}, .oldest_age = {}});
   members_.joined(rank);
+  members_.heard(rank.rank, Pulse{.heard = runtime().clock.now(), .step = {}, .oldest = {}, .oldest_age = {}});
   events_.joined(rank, static_cast<std::uint32_t>(members_.all_joined().size()));
 }
 
@@ -85,7 +95,7 @@ void Coordinator::report(const Letter<schema::StepReport>& letter) {
   if (const auto* record = std::get_if<StepRecord>(&joined)) {
     progress_at_ = runtime().clock.now();
     if (epoch_->unsealed.contains(step)) epoch_->seals.reported(step, record->total_tokens);
-    events_.step(*record);
+    note_progress(*record);
   }
 }
 
@@ -97,25 +107,40 @@ void Coordinator::shard_saved(const Letter<schema::ShardSaved>& letter) {
   epoch_->seals.add(letter.where().step, std::move(fact));
 }
 
+void Coordinator::snapshot_kept(const Letter<schema::SnapshotKept>& letter) {
+  if (phase_ != Phase::running) return;
+  const Step step = letter.where().step;
+  const Rank rank = letter.from().rank;
+  const bool ok = letter.body().getOk();
+  if (!ok) runtime().log.warning(fmt::format("rank {}: no snapshot in memory of step {}: {}", rank.value(), step.value(), letter.body().getProblem().cStr()));
+  if (restore_.kept(step, rank, ok)) snapshot_sealed(step);
+}
+
 void Coordinator::sealed(const Letter<schema::CheckpointSealed>& letter) {
   if (!epoch_) return;
   const Step step = letter.where().step;
   const bool ok = letter.body().getOk();
   const std::string problem = ok ? std::string{} : std::string{letter.body().getProblem()};
+  if (ok) {
+    sealed_ = step;
+    restore_.sealed_on_disk(step);
+    history_->pin(step);
+  }
+  events_.checkpoint(step, problem);
+  if (EpochId{letter.body().getEpoch()} != epoch() || phase_ == Phase::recovering) return;  // its ranks do not wait for it any more
   epoch_->unsealed.erase(step);
   progress_at_ = runtime().clock.now();
-  if (ok) sealed_ = step;
-  events_.checkpoint(step, problem);
   tell_members<schema::CheckpointSealed>(ActorKind::checkpoint, step, [&](auto body) {
     body.setOk(ok);
     body.setProblem(cut_text(problem));
   });
-  if (!ok && phase_ == Phase::running && step == epoch_->horizon.last_step())
-    raise({fmt::format("the last checkpoint (step {}) could not be saved: {}", step.value(), problem), std::nullopt});
+  if (!ok && phase_ == Phase::running && step == horizon_->last_step())
+    raise({.cause = fmt::format("the last checkpoint (step {}) could not be saved: {}", step.value(), problem), .rank = {}, .signal = 0, .final = true});
 }
 
 void Coordinator::heartbeat(const Letter<schema::Heartbeat>& letter) {
   const auto body = letter.body();
+  if (!members_.known(letter.from().rank)) return;  // of a life that is over
   members_.heard(letter.from().rank, Pulse{.heard = runtime().clock.now(),
                                            .step = Step{body.getStep()},
                                            .oldest = body.getOldest(),
@@ -124,23 +149,35 @@ void Coordinator::heartbeat(const Letter<schema::Heartbeat>& letter) {
 
 void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
   const Rank rank{letter.body().getRank()};
-  if (letter.from().rank == launcher_rank) {
-    dead_.insert(rank);
-    if (epoch_ && epoch_->stopped.contains(rank)) return;  // it had stopped as it should
+  const auto body = letter.body();
+  Fault fault{.cause = body.getCause(), .rank = rank, .signal = body.getSignal()};
+  if (letter.from().rank != launcher_rank) {
+    if (body.getRestoreLost() && phase_ == Phase::preparing) {
+      runtime().log.warning(fmt::format("{} is lost and not used again: {}", describe(epoch_->begun.restore), fault.cause));
+      restore_.lost(epoch_->begun.restore);
+    }
+    return raise(std::move(fault));
   }
-  raise({letter.body().getCause(), rank, letter.body().getSignal()});
+  if (Incarnation{body.getIncarnation()} < lives_[rank]) return;  // its successor has been asked for already
+  process_ended(rank, std::move(fault));
 }
 
 void Coordinator::stopped(const Letter<schema::Stopped>& letter) {
   if (!epoch_) return;
-  epoch_->stopped.insert(letter.from().rank);
+  if (phase_ == Phase::recovering) {
+    if (!members_.known(letter.from().rank)) return;  // its death has overtaken its last letter
+    resting_.insert(letter.from().rank);
+  } else {
+    epoch_->stopped.insert(letter.from().rank);
+  }
 }
 
 void Coordinator::stop_requested(const Letter<schema::StopRequested>& letter) {
   if (stop_asked_ || phase_ == Phase::draining || phase_ == Phase::ending || phase_ == Phase::over) return;
   stop_asked_ = true;
   const std::string reason = letter.body().getReason();
-  events_.stop_requested(reason, phase_ == Phase::running ? epoch_->horizon.stop() : Step{0});
+  const bool begun = phase_ == Phase::running || (horizon_ && history_->newest() > options_.epoch.restore_step);
+  events_.stop_requested(reason, begun ? horizon_->stop() : Step{0});
 }
 
 void Coordinator::look(const Letter<schema::Tick>&) {
@@ -159,6 +196,7 @@ void Coordinator::act() {
       while (auto parts = epoch_->seals.take()) seal(std::move(*parts));
       grant();
       return drain_when_finished();
+    case Phase::recovering: return begin_again();
     case Phase::draining:
     case Phase::ending: return finish_when_stopped();
     case Phase::over: return;
@@ -171,12 +209,22 @@ void Coordinator::decide_membership() {
     return finish_when_stopped();
   }
   const EpochDecision decision = decide_epoch(runtime().clock.now() - phase_since_, members_.all_joined(), options_.epoch);
-  if (const auto* refusal = std::get_if<RefuseEpoch>(&decision)) return raise({refusal->problem, refusal->rank});
+  if (const auto* refusal = std::get_if<RefuseEpoch>(&decision)) return raise({.cause = refusal->problem, .rank = refusal->rank, .signal = 0, .final = true});
   if (const auto* epoch = std::get_if<BeginEpoch>(&decision)) begin(*epoch);
 }
 
-void Coordinator::begin(const BeginEpoch& decision) {
-  epoch_.emplace(decision, options_.steps, options_.tokens_before ? options_.tokens_before(decision.restore_step) : 0);
+void Coordinator::begin(BeginEpoch decision) {
+  decision.restore = restore_.newest();
+  decision.data_row = options_.data_row ? options_.data_row(decision.restore_step) : 0;
+  decision.respawns = respawns_;
+  if (!horizon_) {
+    horizon_.emplace(options_.steps, decision.restore_step);
+    history_.emplace(decision.restore_step, options_.tokens_before ? options_.tokens_before(decision.restore_step) : 0);
+  }
+  horizon_->rewind(decision.restore_step);
+  restore_.epoch_begins(decision.restore);
+  cause_.reset();
+  epoch_.emplace(decision, history_->tokens_at(decision.restore_step));
   enter_epoch(decision.epoch);
   enter(Phase::preparing);
   events_.epoch_begun(decision);
@@ -186,15 +234,22 @@ void Coordinator::begin(const BeginEpoch& decision) {
     body.setFirstStep(decision.first_step.value());
     body.setRestoreStep(decision.restore_step.value());
     body.setCommunicatorTag(decision.communicator_tag);
+    if (decision.restore.place == EpochOrigin::Place::memory) {
+      body.setMemorySlot(static_cast<std::uint8_t>(decision.restore.slot + 1));
+      body.setRestoreEpoch(decision.restore.epoch.value());
+    }
+    body.setDataRow(decision.data_row);
+    body.setRespawns(decision.respawns);
   });
 }
 
 void Coordinator::start_steps() {
   if (epoch_->plans.size() < epoch_->begun.members.size()) return;
-  if (const auto problem = compare_plans(epoch_->plans)) return raise({*problem, std::nullopt});
+  if (const auto problem = compare_plans(epoch_->plans)) return raise({.cause = *problem, .rank = {}, .signal = 0, .final = true});
   enter(Phase::running);
   events_.epoch_ready(epoch(), epoch_->arena_bytes);
-  if (stop_asked_ || epoch_->begun.first_step > epoch_->horizon.last_step()) {  // nothing to do: a stop during the start, or a finished run
+  const bool stopped_early = stop_asked_ && history_->newest() == options_.epoch.restore_step;
+  if (stopped_early || epoch_->begun.first_step > horizon_->last_step()) {  // nothing to do: a stop during the start, or a finished run
     enter(Phase::draining);
     return tell_members<schema::Drain>(ActorKind::supervisor, epoch_->begun.restore_step, [](auto) {});
   }
@@ -202,10 +257,12 @@ void Coordinator::start_steps() {
 }
 
 void Coordinator::grant() {
-  const auto grants = epoch_->horizon.advance(epoch_->reports.last_joined(), !epoch_->unsealed.empty());
+  auto grants = horizon_->advance(epoch_->reports.last_joined(), !epoch_->unsealed.empty());
   if (grants.empty()) return;
-  for (const StepGrant& grant : grants)
+  for (StepGrant& grant : grants) {
     if (grant.kind == StepKind::train_and_snapshot) epoch_->unsealed.insert(grant.step);
+    if (!grant.last) grant.keep = restore_.open_keep(grant.step, epoch(), static_cast<std::uint32_t>(epoch_->begun.members.size()));
+  }
   tell_members<schema::Horizon>(ActorKind::supervisor, grants.back().step, [&](schema::Horizon::Builder body) {
     auto list = body.initGrants(static_cast<unsigned>(grants.size()));
     for (unsigned i = 0; i < list.size(); ++i) {
@@ -213,12 +270,13 @@ void Coordinator::grant() {
       list[i].setKind(static_cast<schema::StepKind>(grants[i].kind));
       list[i].setLast(grants[i].last);
       list[i].setLearningRate(grants[i].learning_rate);
+      list[i].setKeep(static_cast<std::uint8_t>(grants[i].keep ? *grants[i].keep + 1 : 0));
     }
   });
 }
 
 void Coordinator::drain_when_finished() {
-  if (epoch_->reports.last_joined() < epoch_->horizon.last_step() || !epoch_->unsealed.empty()) return;
+  if (epoch_->reports.last_joined() < horizon_->last_step() || !epoch_->unsealed.empty()) return;
   enter(Phase::draining);
   tell_members<schema::Drain>(ActorKind::supervisor, epoch_->reports.last_joined(), [](auto) {});
 }
@@ -241,10 +299,12 @@ void Coordinator::seal(CheckpointParts parts) {
 
 void Coordinator::post_to_storage(std::string name, Step step, std::string problem, std::function<void()> work) {
   const Where where{epoch(), step, {}, {}};
-  auto tell_outcome = [&runtime = runtime(), where, self = self()](const std::string& found) {
+  auto tell_outcome = [&runtime = runtime(), where = Where{EpochId{0}, step, {}, {}}, of = epoch(),
+                       self = self()](const std::string& found) {  // read whatever the epoch
     troupe::send<schema::CheckpointSealed>(runtime, Heading{self, self, where, {}, Nanos{0}, 0}, [&](auto body) {
       body.setOk(found.empty());
       body.setProblem(found);
+      body.setEpoch(of.value());
     });
   };
   if (!work || options_.storage == nullptr) return tell_outcome(problem.empty() ? "this job has no storage" : problem);
@@ -265,6 +325,11 @@ void Coordinator::raise(Fault fault) {
   events_.fault(fault.cause, fault.rank.value_or(launcher_rank), first);
   if (!first) return;
   cause_ = std::move(fault);
+  if (recovers(*cause_)) {
+    const auto enough = recover();
+    if (!enough) return;
+    cause_->cause += "; " + *enough;
+  }
   end_epoch();
 }
 
@@ -272,7 +337,7 @@ void Coordinator::tell_end(Rank member) {
   const Step step = epoch_ ? epoch_->reports.last_joined() : Step{0};
   tell<schema::EpochEnd>({member, ActorKind::supervisor}, Where{epoch(), step, {}, {}}, [this](schema::EpochEnd::Builder body) {
     body.setCause(cause_ ? cut_text(cause_->cause) : std::string{});
-    body.setFinal(true);
+    body.setFinal(phase_ != Phase::recovering);
   });
 }
 
@@ -287,61 +352,26 @@ void Coordinator::end_epoch() {
 
 void Coordinator::handler_failed(const std::string& cause) {
   try {
-    raise({cause, std::nullopt});
+    if (phase_ == Phase::recovering) cause_.reset();
+    raise({.cause = cause, .rank = {}, .signal = 0, .final = true});
   } catch (...) {  // JobEvents cannot be told: the ranks still must be
     runtime().log.error(cause);
     if (phase_ == Phase::over || phase_ == Phase::ending) return;
-    cause_ = Fault{cause, std::nullopt};
+    cause_ = Fault{.cause = cause, .rank = {}, .signal = 0, .final = true};
     end_epoch();
   }
 }
 
 void Coordinator::finish() {
   enter(Phase::over);
-  JobEnd end{.ok = !cause_,
-             .cause = {},
-             .rank = {},
-             .signal = 0,
-             .last_step = epoch_ ? epoch_->reports.last_joined() : Step{0},
-             .on_request = stop_asked_,
-             .sealed = sealed_};
+  JobEnd end{
+      .ok = !cause_, .cause = {}, .rank = {}, .signal = 0, .last_step = history_ ? history_->newest() : Step{0}, .on_request = stop_asked_, .sealed = sealed_};
   if (cause_) {
     end.cause = cause_->cause;
     end.rank = cause_->rank;
     end.signal = cause_->signal;
   }
   events_.finished(end);
-}
-
-void Coordinator::check_deadlines() {
-  const Nanos now = runtime().clock.now();
-  if (phase_ == Phase::draining || phase_ == Phase::ending) {
-    if (now - phase_since_ <= options_.stop_timeout) return;
-    if (phase_ == Phase::ending) return finish();
-    return raise({fmt::format("after {:.0f} s {} of {} ranks have stopped; {}", seconds(options_.stop_timeout), epoch_->stopped.size(),
-                              epoch_->begun.members.size(), members_.describe_slowest(epoch_->stopped)),
-                  std::nullopt});
-  }
-  if (phase_ == Phase::gathering) return;  // decide_epoch() knows its own deadline
-  if (const auto rank = members_.silent(now, options_.heartbeat_timeout)) {
-    dead_.insert(*rank);
-    return raise({fmt::format("rank {} has sent no heartbeat for {:.0f} s: its process is stopped or its host is gone", rank->value(),
-                              seconds(options_.heartbeat_timeout)),
-                  rank});
-  }
-  if (phase_ == Phase::preparing && now - phase_since_ > options_.epoch.init_timeout)
-    return raise({fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks are ready for the first step; {}",
-                              seconds(options_.epoch.init_timeout), epoch_->plans.size(), epoch_->begun.members.size(), members_.describe_slowest()),
-                  std::nullopt});
-  if (phase_ != Phase::running) return;
-  const Step newest = epoch_->reports.last_joined();
-  const bool early = newest < epoch_->begun.first_step || newest == epoch_->horizon.last_step() ||
-                     epoch_->horizon.waits(newest, !epoch_->unsealed.empty());  // the first step, or a checkpoint's file
-  const Nanos limit = early ? std::max(options_.epoch.init_timeout, options_.train_timeout) : options_.train_timeout;
-  if (now - progress_at_ > limit)
-    raise({fmt::format("no step was finished for {:.0f} s ({}); newest step of all ranks: {}; {}", seconds(limit),
-                       early ? "comm.init_timeout_seconds" : "comm.train_timeout_seconds", newest.value(), members_.describe_slowest()),
-           std::nullopt});
 }
 
 void Coordinator::enter(Phase phase) {

@@ -9,21 +9,37 @@
 #include "actors/horizon.hpp"
 #include "actors/job_events.hpp"
 #include "actors/membership.hpp"
+#include "actors/restore_book.hpp"
 #include "actors/seal_book.hpp"
+#include "actors/step_history.hpp"
 #include "actors/step_join.hpp"
 #include "src/device/lane.hpp"
 #include "src/runtime/actor.hpp"
 
 namespace troupe {
 
+/// What becomes of the run when a fault ends an epoch ([elastic]).
+struct RecoveryOptions {
+  bool respawn = false;          ///< go on with the same world, dead processes started again; else the first fault ends the run
+  std::uint32_t attempts = 3;    ///< epochs that may end without a new step before the run does
+  std::uint32_t keep_every = 0;  ///< steps between snapshots in the host agents' memory; 0: none
+  /// Kills what is left of the rank's process, then starts it again. Must not block.
+  std::function<void(Rank, Incarnation)> start_again;
+  /// What a step trains on, for the error of a step that always fails: "rows 8 to 11 of the data order". Empty: nothing is said.
+  std::function<std::string(Step)> describe_data;
+};
+
 struct CoordinatorOptions {
   EpochOptions epoch;
   StepPolicy steps;
+  RecoveryOptions recovery;
   Nanos train_timeout{std::chrono::seconds{100}};     ///< comm.train_timeout_seconds: without a step that all ranks finish
   Nanos heartbeat_timeout{std::chrono::seconds{30}};  ///< a rank silent for longer is taken for dead
   Nanos stop_timeout{std::chrono::seconds{15}};       ///< for ranks to answer Drain or EpochEnd
+  Nanos silence{std::chrono::seconds{3}};             ///< without a heartbeat: whoever holds others up then does not answer
   Nanos look_every{std::chrono::milliseconds{250}};
-  std::function<std::uint64_t(Step)> tokens_before;  ///< valid tokens up to a restored step; called once for each epoch
+  std::function<std::uint64_t(Step)> tokens_before;  ///< valid tokens up to the step that the run resumes from
+  std::function<std::uint64_t(Step)> data_row;       ///< rows of data used when this step is over; empty: 0
   /// Writes and renames the manifest; runs on `storage`, may block; throws with what the storage said.
   std::function<void(const CheckpointParts&)> seal;
   /// Removes what was written of a checkpoint that lacks a part; runs on `storage`, may block. Empty: it stays where it is.
@@ -32,10 +48,11 @@ struct CoordinatorOptions {
 };
 
 /// One per job: owns membership, epochs, the horizon and the seals of checkpoints. Decides nothing about arithmetic and touches no
-/// file; what it learns it tells to JobEvents. Policy `stop`: the first fault of an epoch ends the job.
+/// file; what it learns it tells to JobEvents. The first fault of an epoch ends it; then the job ends, or (RecoveryOptions::respawn) all that
+/// live come to rest, the dead are started again, and a new epoch begins from the newest restore point.
 /// A FaultReport from the launcher's process (the host agent's, or of a control connection's end) means that the rank's process is gone.
-/// Letters in: Join, EpochReady, StepReport, ShardSaved, CheckpointSealed (its own storage lane), Heartbeat, FaultReport, Stopped, StopRequested, Tick.
-/// Letters out: EpochBegin, Horizon, Drain, EpochEnd (Supervisors), CheckpointSealed (Checkpoint actors).
+/// Letters in: Join, EpochReady, StepReport, ShardSaved, SnapshotKept, CheckpointSealed (its own storage lane), Heartbeat, FaultReport, Stopped, StopRequested,
+/// Tick. Letters out: EpochBegin, Horizon, Drain, EpochEnd (Supervisors), CheckpointSealed (Checkpoint actors).
 class Coordinator final : public Actor<Coordinator> {
  public:
   /// `events` and what the options point to outlive the actor.
@@ -45,21 +62,21 @@ class Coordinator final : public Actor<Coordinator> {
   void act();
 
  private:
-  enum class Phase { gathering, preparing, running, draining, ending, over };
+  enum class Phase { gathering, preparing, running, recovering, draining, ending, over };
   struct Fault {
     std::string cause;
     std::optional<Rank> rank;
     int signal = 0;
+    bool final = false;         ///< running it again would not help
+    bool process_gone = false;  ///< the rank's process is dead, or to be killed
   };
   /// What belongs to one epoch.
   struct Epoch {
-    Epoch(const BeginEpoch& begin, const StepPolicy& policy, std::uint64_t tokens_before)
+    Epoch(const BeginEpoch& begin, std::uint64_t tokens_before)
         : begun(begin),
-          horizon(policy, begin.restore_step),
           reports(static_cast<std::uint32_t>(begin.members.size()), begin.restore_step, tokens_before),
           seals(begin.epoch, static_cast<std::uint32_t>(begin.members.size())) {}
     BeginEpoch begun;
-    HorizonBook horizon;
     StepJoin reports;
     SealBook seals;
     std::map<Rank, PlanHashes> plans;
@@ -72,6 +89,7 @@ class Coordinator final : public Actor<Coordinator> {
   void ready(const Letter<schema::EpochReady>&);
   void report(const Letter<schema::StepReport>&);
   void shard_saved(const Letter<schema::ShardSaved>&);
+  void snapshot_kept(const Letter<schema::SnapshotKept>&);
   void sealed(const Letter<schema::CheckpointSealed>&);
   void heartbeat(const Letter<schema::Heartbeat>&);
   void fault(const Letter<schema::FaultReport>&);
@@ -80,7 +98,7 @@ class Coordinator final : public Actor<Coordinator> {
   void look(const Letter<schema::Tick>&);
 
   void decide_membership();
-  void begin(const BeginEpoch& decision);
+  void begin(BeginEpoch decision);
   void start_steps();
   void grant();
   void drain_when_finished();
@@ -91,12 +109,26 @@ class Coordinator final : public Actor<Coordinator> {
   /// The first is the cause of the epoch's end; later ones are told to JobEvents and change nothing.
   void raise(Fault fault);
   void end_epoch();
+  // coordinator_recovery.cpp
+  [[nodiscard]] bool recovers(const Fault& fault) const;
+  /// Ends the epoch, not the run; why not, when this went wrong too often.
+  [[nodiscard]] std::optional<std::string> recover();
+  /// The rank's process is gone or to be killed: started again, and what it was is forgotten.
+  void start_again(Rank rank);
+  void process_ended(Rank rank, Fault fault);
+  /// Once all that live are at rest and the dead are back.
+  void begin_again();
+  void note_progress(const StepRecord& record);
+  void snapshot_sealed(Step step);
   /// EpochEnd with the cause, if there is one.
   void tell_end(Rank member);
   void finish();
   /// An exception of a handler or of JobEvents: the job's books may be wrong, so it ends.
   void handler_failed(const std::string& cause) override;
+  // coordinator_deadlines.cpp
   void check_deadlines();
+  void check_rest();
+  void check_progress(Nanos now);
   void enter(Phase phase);
   template <class T, class Fill>
   void tell_members(ActorKind actor, Step step, Fill&& fill);
@@ -107,6 +139,16 @@ class Coordinator final : public Actor<Coordinator> {
   Phase phase_ = Phase::gathering;
   Nanos phase_since_, progress_at_;
   std::optional<Epoch> epoch_;
+  std::optional<HorizonBook> horizon_;  ///< of the run, from its first epoch on
+  RestoreBook restore_;
+  std::optional<StepHistory> history_;    ///< from the first epoch on
+  std::map<Rank, Incarnation> lives_;     ///< of processes that were started again
+  std::set<Rank> resting_;                ///< while recovering: stopped, or joined anew
+  std::map<Rank, std::uint32_t> deaths_;  ///< since the newest step
+  std::uint32_t attempts_ = 0;            ///< epochs that ran and have ended since the newest step
+  std::uint32_t failed_starts_ = 0;       ///< epochs that never ran, since then
+  std::uint64_t respawns_ = 0;
+  std::optional<Nanos> disturbed_at_;  ///< until a new step is told
   std::optional<Fault> cause_;
   std::set<Rank> dead_;  ///< their processes are gone: nobody waits for them
   bool stop_asked_ = false;

@@ -73,7 +73,8 @@ EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, con
                    .members = {},
                    .first_step = options.restore_step.next(),
                    .restore_step = options.restore_step,
-                   .communicator_tag = fmt::format("{}-e{}", options.job, epoch.value())};
+                   .communicator_tag = fmt::format("{}-e{}", options.job, epoch.value()),
+                   .restore = {}};
   for (const auto& [rank, member] : members) begin.members.push_back(rank);
   return begin;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "actors/membership.hpp"
+#include "actors/restore_book.hpp"
 #include "src/base/clock.hpp"
 #include "src/base/ids.hpp"
 #include "src/runtime/plan.hpp"
@@ -27,12 +28,15 @@ struct EpochOptions {
   EpochId previous{0};
 };
 
-/// The epoch begins at `first_step` from the sealed checkpoint of `restore_step` (0: from the seed).
+/// The epoch begins at `first_step` from the state after `restore_step` (0: from the seed); `restore` says where that lies.
 struct BeginEpoch {
   EpochId epoch;
   std::vector<Rank> members;
   Step first_step, restore_step;
   std::string communicator_tag;
+  EpochOrigin restore = {};
+  std::uint64_t data_row = 0;  ///< rows of data used before first_step
+  std::uint64_t respawns = 0;  ///< processes that were started again so far
 };
 struct KeepWaiting {};
 struct RefuseEpoch {
@@ -57,6 +61,7 @@ struct StepGrant {
   StepKind kind = StepKind::train;
   bool last = false;
   double learning_rate = 0;
+  std::optional<std::uint32_t> keep = {};  ///< slot of the snapshot in memory that is taken after it
 };
 
 /// Steps that may still be granted: after `granted`, at most `run_ahead` past the slowest report, not past `last`.

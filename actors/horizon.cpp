@@ -18,9 +18,10 @@ std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving) {
 }
 
 Step HorizonBook::stop() {
-  if (stopping_ || granted_ >= policy_.last_step) return policy_.last_step;
-  stopping_ = granted_.next() < policy_.last_step;  // the run's own last step keeps its own rule
-  policy_.last_step = granted_.next();
+  const Step at = std::max(granted_.next(), furthest_);  // steps that were told already run again first
+  if (stopping_ || at > policy_.last_step) return policy_.last_step;
+  stopping_ = at < policy_.last_step;  // the run's own last step keeps its own rule
+  policy_.last_step = at;
   return policy_.last_step;
 }
 

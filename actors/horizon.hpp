@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -28,6 +29,11 @@ class HorizonBook {
   [[nodiscard]] std::vector<StepGrant> advance(Step slowest, bool saving = false);
   /// Waits for a checkpoint, with nothing to do meanwhile?
   [[nodiscard]] bool waits(Step slowest, bool saving) const noexcept { return policy_.wait_for_saves && saving && slowest == granted_; }
+  /// An epoch begins after `step`: what was granted before is granted anew.
+  void rewind(Step step) noexcept {
+    furthest_ = std::max(furthest_, granted_);
+    granted_ = step;
+  }
   /// The run ends with the next step to be granted, if it is not granted its last already. Returns the step it ends with.
   Step stop();
   [[nodiscard]] Step granted() const noexcept { return granted_; }
@@ -38,6 +44,7 @@ class HorizonBook {
  private:
   StepPolicy policy_;
   Step granted_;
+  Step furthest_;  ///< before a rewind
   bool stopping_ = false;
 };
 

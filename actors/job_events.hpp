@@ -34,6 +34,18 @@ class JobEvents {
   virtual void checkpoint(Step step, const std::string& problem) = 0;
   virtual void stop_requested(const std::string& reason, Step at) = 0;
   virtual void fault(const std::string& cause, Rank rank, bool first) = 0;
+  /// The fault ends the epoch, not the run: another follows. `attempts`: epochs that have ended since the newest step.
+  virtual void recovering(EpochId /*ended*/, std::uint32_t /*attempts*/) {}
+  /// The rank's process is started again as this incarnation; what is left of the one before is killed first.
+  virtual void respawn(Rank /*rank*/, Incarnation /*incarnation*/) {}
+  /// The first step since the fault that was not told before; `took`: since the fault was noticed.
+  virtual void recovered(EpochId /*epoch*/, Step /*step*/, Nanos /*took*/) {}
+  /// The snapshot in memory after this step is sealed.
+  virtual void kept(Step /*step*/, EpochId /*epoch*/) {}
+  /// A fault rule, counted from 0, has fired on a rank.
+  virtual void fault_fired(Rank /*rank*/, std::uint32_t /*rule*/, const Where& /*where*/, const std::string& /*operation*/) {}
+  /// A change of the configuration was agreed: it takes effect with this step.
+  virtual void changed(Step /*from*/, const std::vector<std::string>& /*changes*/, const std::string& /*by*/) {}
   /// Exactly once, last.
   virtual void finished(const JobEnd& end) = 0;
 };

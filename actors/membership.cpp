@@ -18,6 +18,51 @@ std::string describe(Rank rank, const Pulse& pulse) {
 
 }  // namespace
 
+void Membership::left(Rank rank) {
+  std::erase_if(joined_, [rank](const JoinedRank& member) { return member.rank == rank; });
+  pulses_.erase(rank);
+}
+
+bool Membership::silent(Rank rank, Nanos now, Nanos limit) const {
+  const auto pulse = pulses_.find(rank);
+  return pulse != pulses_.end() && now - pulse->second.heard > limit;
+}
+
+std::string Membership::name_of_place(Rank rank) const {
+  const auto found = std::ranges::find(joined_, rank, &JoinedRank::rank);
+  return found == joined_.end() ? fmt::format("rank {}", rank.value()) : fmt::format("rank {} (pid {} on {})", rank.value(), found->pid, found->host);
+}
+
+std::optional<Membership::Culprit> Membership::culprit(Nanos now, Nanos silence) const {
+  // What the others are at: the collective that is pending for the longest time with somebody who answers.
+  const Pulse* waiting = nullptr;
+  const std::pair<const Rank, Pulse>*quiet = nullptr, *behind = nullptr;
+  for (const auto& entry : pulses_) {
+    const Pulse& pulse = entry.second;
+    const bool collective = pulse.oldest.starts_with("comm:");
+    if (now - pulse.heard > silence) {
+      if (quiet == nullptr || pulse.heard < quiet->second.heard) quiet = &entry;
+    } else if (collective) {
+      if (waiting == nullptr || pulse.oldest_age > waiting->oldest_age) waiting = &pulse;
+    } else if (!pulse.oldest.empty() &&
+               (behind == nullptr || pulse.step < behind->second.step || (pulse.step == behind->second.step && pulse.oldest_age > behind->second.oldest_age))) {
+      behind = &entry;
+    }
+  }
+  const std::string held = waiting == nullptr ? "" : fmt::format(" and holds up the others in {}", waiting->oldest);
+  if (quiet != nullptr)
+    return Culprit{
+        quiet->first, true,
+        fmt::format("{} has been silent for {:.1f} s, though its process has not ended (stopped, or its host is out of reach),{} (it was at step {}: {})",
+                    name_of_place(quiet->first), seconds(now - quiet->second.heard), held, quiet->second.step.value(),
+                    quiet->second.oldest.empty() ? "nothing pending" : quiet->second.oldest)};
+  if (behind != nullptr && waiting != nullptr && behind->second.oldest_age >= waiting->oldest_age)
+    return Culprit{
+        behind->first, false,
+        fmt::format("{} has been at {} for {:.1f} s{}", name_of_place(behind->first), behind->second.oldest, seconds(behind->second.oldest_age), held)};
+  return std::nullopt;
+}
+
 std::optional<Rank> Membership::silent(Nanos now, Nanos limit) const {
   const auto oldest = std::ranges::min_element(pulses_, {}, [](const auto& entry) { return entry.second.heard; });
   if (oldest == pulses_.end() || now - oldest->second.heard <= limit) return std::nullopt;

@@ -36,6 +36,7 @@ void check(const RankParts& parts) {
   require(parts.dp_replicate || !sums_over_replicas(parts.plans->train), parts, "the communicator dp_replicate, while the plans sum over replicas,");
   const bool snapshots = !parts.plans->train_and_snapshot.operations.empty();
   require(!snapshots || (parts.snapshot && parts.checkpoint_folder), parts, "the snapshot program or checkpoint_folder, while the plans take snapshots,");
+  require(!parts.plans->train.find({OperationKind::keep, {}, {}, false}) || parts.keep, parts, "the keep program, while the plans keep snapshots in memory,");
   const bool lanes = std::all_of(parts.lanes.begin(), parts.lanes.end(), [](const auto& lane) { return lane != nullptr; });
   require(parts.device || lanes, parts, "a device, or one of the six lanes,");
 }
@@ -98,12 +99,13 @@ RankActors spawn_rank(RankParts parts) {
   return RankActors(std::move(state));
 }
 
-void RankActors::begin_step(Step step, StepKind kind, double learning_rate, bool last) {
+void RankActors::begin_step(Step step, StepKind kind, double learning_rate, bool last, std::uint8_t keep) {
   for (const ActorKind to : {ActorKind::data_loader, ActorKind::compute, ActorKind::sharding, ActorKind::checkpoint}) {
     state_->tell<schema::StepBegin>(to, step, [&](auto body) {
       body.setKind(static_cast<schema::StepKind>(kind));
       body.setLearningRate(learning_rate);
       body.setLast(last);
+      body.setKeep(keep);
     });
   }
 }

@@ -56,12 +56,13 @@ struct RankParts {
   std::shared_ptr<ComputeProgram> compute;
   std::shared_ptr<ShardProgram> shard;
   std::shared_ptr<SnapshotProgram> snapshot;                     ///< null: no train_and_snapshot steps
+  std::shared_ptr<KeepProgram> keep;                             ///< null: the plans have no such operation
   std::shared_ptr<Communicator> dp_shard, dp_replicate, world;   ///< dp_replicate: null where the plans do not use it
   std::function<std::filesystem::path(Step)> checkpoint_folder;  ///< where the shard of a step's checkpoint is written
-  ActorAddress shard_saved_to = coordinator_address;
-  std::shared_ptr<StepObserver> observer;  ///< null: nobody looks on
-  std::uint64_t arena_bytes = 0;           ///< peak device memory, for the reports; 0: that of the slots alone
-  bool poison_freed_slots = false;         ///< tests only
+  ActorAddress shard_saved_to = coordinator_address;  ///< and SnapshotKept
+  std::shared_ptr<StepObserver> observer;             ///< null: nobody looks on
+  std::uint64_t arena_bytes = 0;                      ///< peak device memory, for the reports; 0: that of the slots alone
+  bool poison_freed_slots = false;                    ///< tests only
 };
 
 /// The bytes of each edge's slots for these parts; a pure question to the programs. `.describe()` prints them before step one.
@@ -75,7 +76,8 @@ class RankActors {
   ~RankActors();
 
   /// StepBegin to DataLoader, Compute, Sharding and Checkpoint. Steps in order, each once.
-  void begin_step(Step step, StepKind kind, double learning_rate, bool last);
+  /// `keep`: 1 or 2, the snapshot in memory to copy the state into; 0: none.
+  void begin_step(Step step, StepKind kind, double learning_rate, bool last, std::uint8_t keep = 0);
   /// Drain (finish what has begun) or EpochEnd (abort) to the five; each answers Stopped to the Supervisor of this rank.
   void drain_all();
   void end_epoch_all(const std::string& cause);

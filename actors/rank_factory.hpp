@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct EpochStart {
   std::vector<Rank> members;      ///< in rank order
   Step first_step, restore_step;  ///< restore_step 0: initialise from the seed
   std::string communicator_tag;
+  EpochOrigin restore = {};   ///< where the state after restore_step lies
+  std::uint64_t data_row = 0;  ///< rows of data used before first_step
+  std::uint64_t respawns = 0;  ///< processes that were started again so far
 };
 
 /// What one rank stands on during one epoch: device memory, programs, plans, communicators, restored state.
@@ -33,14 +37,20 @@ class RankBody {
   virtual void abort(const std::string& cause) noexcept = 0;
 };
 
+/// The state that an epoch was to begin from cannot be read; another may be.
+struct RestorePointLost : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// Makes bodies. The real one is in tools/worker; tests put their own in its place.
 class RankFactory {
  public:
   virtual ~RankFactory() = default;
-  /// Blocks: waits for peers' communicators, reads checkpoints. Called on the Supervisor's own lane. Throws with what failed and why.
+  /// Blocks: waits for peers' communicators, reads checkpoints. Called on the Supervisor's own lane. Throws with what failed and why;
+  /// RestorePointLost when it is the state to begin from that cannot be read.
   [[nodiscard]] virtual std::unique_ptr<RankBody> build(const EpochStart& start) = 0;
-  /// Ends a build() that waits for peers. Any thread; never blocks.
-  virtual void cancel(const std::string& cause) noexcept = 0;
+  /// Ends a build() of this epoch that waits for peers, also one that has yet to begin. Any thread; never blocks.
+  virtual void cancel(EpochId epoch, const std::string& cause) noexcept = 0;
 };
 
 }  // namespace troupe

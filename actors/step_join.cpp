@@ -12,7 +12,8 @@ namespace {
 
 bool same(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
 
-/// What the verdict's all-reduce must make equal everywhere.
+}  // namespace
+
 std::optional<std::string> difference(const RankReport& a, const RankReport& b) {
   if (a.outcome != b.outcome) return fmt::format("outcome {} and {}", static_cast<int>(a.outcome), static_cast<int>(b.outcome));
   if (!same(a.loss, b.loss)) return fmt::format("loss {} and {}", a.loss, b.loss);
@@ -21,6 +22,8 @@ std::optional<std::string> difference(const RankReport& a, const RankReport& b) 
   if (!same(a.learning_rate, b.learning_rate)) return fmt::format("learning rate {} and {}", a.learning_rate, b.learning_rate);
   return std::nullopt;
 }
+
+namespace {
 
 RankReport join(const std::map<Rank, RankReport>& reports) {
   RankReport all = reports.begin()->second;

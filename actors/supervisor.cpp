@@ -57,7 +57,16 @@ void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
                    .members = {},
                    .first_step = Step{body.getFirstStep()},
                    .restore_step = Step{body.getRestoreStep()},
-                   .communicator_tag = body.getCommunicatorTag()};
+                   .communicator_tag = body.getCommunicatorTag(),
+                   .restore = {.place = EpochOrigin::Place::seed, .step = Step{body.getRestoreStep()}, .epoch = EpochId{body.getRestoreEpoch()}, .slot = 0},
+                   .data_row = body.getDataRow(),
+                   .respawns = body.getRespawns()};
+  if (body.getMemorySlot() > 0) {
+    start.restore.place = EpochOrigin::Place::memory;
+    start.restore.slot = body.getMemorySlot() - 1U;
+  } else if (start.restore_step > Step{0}) {
+    start.restore.place = EpochOrigin::Place::disk;
+  }
   for (const auto member : body.getMembers()) start.members.emplace_back(member);
   enter_epoch(start.epoch);
   phase_ = Phase::building;
@@ -65,7 +74,12 @@ void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
   newest_ = begun_ = start.restore_step;
   raised_ = std::make_shared<Raised>();
   post_to_builder("build the epoch", build_operation, [raised = raised_, factory = options_.factory, start](Stream&) {
-    raised->body = factory->build(start);
+    try {
+      raised->body = factory->build(start);
+    } catch (const RestorePointLost&) {
+      raised->restore_lost = true;
+      throw;
+    }
     raised->actors = spawn_rank(raised->body->parts());
   });
 }
@@ -74,7 +88,7 @@ void Supervisor::horizon(const Letter<schema::Horizon>& letter) {
   if (phase_ != Phase::running || halted_) return;
   for (const auto grant : letter.body().getGrants()) {
     begun_ = Step{grant.getStep()};
-    raised_->actors->begin_step(begun_, static_cast<StepKind>(grant.getKind()), grant.getLearningRate(), grant.getLast());
+    raised_->actors->begin_step(begun_, static_cast<StepKind>(grant.getKind()), grant.getLearningRate(), grant.getLast(), grant.getKeep());
   }
 }
 
@@ -82,17 +96,23 @@ void Supervisor::drain(const Letter<schema::Drain>&) {
   if (phase_ != Phase::running) return;
   phase_ = Phase::draining;
   phase_since_ = runtime().clock.now();
+  final_ = true;
   raised_->actors->drain_all();
 }
 
 void Supervisor::epoch_end(const Letter<schema::EpochEnd>& letter) {
-  if (phase_ == Phase::stopped || phase_ == Phase::clearing || phase_ == Phase::aborting) return;
+  if (phase_ == Phase::stopped) return;
+  if (phase_ == Phase::clearing || phase_ == Phase::aborting) {
+    final_ = final_ || letter.body().getFinal();
+    return;
+  }
+  final_ = letter.body().getFinal();
   const bool building = phase_ == Phase::building, joining = phase_ == Phase::joining;
   cause_ = letter.body().getCause();
   phase_ = Phase::aborting;  // an actor that had drained before has said Stopped, and says it once
   phase_since_ = runtime().clock.now();
   if (joining) return tell_stopped();
-  if (building) return build_failed_ ? clear() : options_.factory->cancel(cause_);  // a build that still runs goes on in built()
+  if (building) return build_failed_ ? clear() : options_.factory->cancel(epoch(), cause_);  // a build that still runs goes on in built()
   halt(cause_);
   raised_->actors->end_epoch_all(cause_);
 }
@@ -137,7 +157,7 @@ void Supervisor::built(const Letter<schema::LaneDone>& letter) {
   if (!ok) {
     const std::string cause = letter.body().getCause();
     if (phase_ == Phase::aborting) return clear();
-    pass_fault(self().rank, fmt::format("rank {} could not build its epoch: {}", self().rank.value(), cause), 0);
+    pass_fault(self().rank, fmt::format("rank {} could not build its epoch: {}", self().rank.value(), cause), 0, raised_->restore_lost);
     build_failed_ = true;
     return;  // EpochEnd follows
   }
@@ -168,6 +188,7 @@ void Supervisor::join() {
     body.setHost(options_.host);
     body.setPid(options_.pid);
     body.setRestored(options_.restored.value());
+    body.setIncarnation(options_.incarnation.value());
   });
 }
 
@@ -200,11 +221,12 @@ void Supervisor::act() {
   clear();
 }
 
-void Supervisor::pass_fault(Rank rank, const std::string& cause, int signal) {
+void Supervisor::pass_fault(Rank rank, const std::string& cause, int signal, bool restore_lost) {
   tell<schema::FaultReport>(coordinator_address, Where{epoch(), newest_, {}, {}}, [&](schema::FaultReport::Builder body) {
     body.setRank(rank.value());
     body.setCause(cut_text(cause));
     body.setSignal(signal);
+    body.setRestoreLost(restore_lost);
   });
 }
 
@@ -248,10 +270,25 @@ void Supervisor::destroy_body() {
   });
 }
 
+void Supervisor::rest() {
+  phase_ = Phase::joining;
+  phase_since_ = runtime().clock.now();
+  stopped_.clear();
+  waiting_.clear();
+  cause_.clear();
+  halted_ = build_failed_ = built_ = false;
+  final_ = true;
+}
+
 void Supervisor::tell_stopped() {
-  phase_ = Phase::stopped;
+  const std::string cause = cause_;
+  const bool last = final_;
+  if (last)
+    phase_ = Phase::stopped;
+  else
+    rest();
   tell<schema::Stopped>(coordinator_address, Where{epoch(), newest_, {}, {}}, [this](schema::Stopped::Builder body) { body.setStep(newest_.value()); });
-  options_.events->ended(self().rank, cause_);
+  if (last) options_.events->ended(self().rank, cause);
 }
 
 bool Supervisor::lanes_idle() const {

@@ -18,7 +18,7 @@ namespace troupe {
 class RankEvents {
  public:
   virtual ~RankEvents() = default;
-  /// The rank has stopped and said so; nothing more will come. `cause` empty: a clean end.
+  /// The rank has stopped for good and said so; nothing more will come. `cause` empty: a clean end.
   virtual void ended(Rank rank, const std::string& cause) = 0;
   /// The abort protocol missed its deadline: threads are stuck in work that cannot be stopped. The process must exit.
   virtual void stuck(Rank rank, const std::string& cause) = 0;
@@ -29,7 +29,8 @@ struct SupervisorOptions {
   std::uint64_t config_hash = 0;
   std::string host;
   std::uint32_t pid = 0;
-  Step restored;  ///< newest sealed checkpoint found
+  Step restored;            ///< newest sealed checkpoint found
+  Incarnation incarnation;  ///< of the process
   Nanos heartbeat_every{std::chrono::seconds{1}};
   Nanos abort_deadline{std::chrono::seconds{10}};  ///< for lanes to become idle after a halt
   RankFactory* factory = nullptr;
@@ -37,8 +38,8 @@ struct SupervisorOptions {
   RankEvents* events = nullptr;  ///< all three outlive the actor
 };
 
-/// One per rank: joins the job, raises the rank's five actors for an epoch, passes grants down and reports up, sends heartbeats with
-/// what the rank waits for, and ends the epoch: drained, or by the abort protocol (halt word and communicators, lanes, drain with a deadline).
+/// One per rank: joins the job, raises the rank's five actors for an epoch, and again for each that follows, passes grants down and reports up, sends
+/// heartbeats with what the rank waits for, and ends the epoch: drained, or by the abort protocol (halt word and communicators, lanes, drain with a deadline).
 /// It watches the lives of the five: one that ends before it is told to is a fault of the rank, but for Metrics, which is only logged. What
 /// they stand on is destroyed once all of them are gone.
 /// Whoever spawns it enters it into the Directory and then calls start_supervisor: it joins then (else with its first heartbeat), for
@@ -59,6 +60,7 @@ class Supervisor final : public Actor<Supervisor> {
   struct Raised {
     std::unique_ptr<RankBody> body;
     std::optional<RankActors> actors;
+    bool restore_lost = false;  ///< what the epoch was to begin from could not be read
   };
 
   void epoch_begin(const Letter<schema::EpochBegin>&);
@@ -74,7 +76,7 @@ class Supervisor final : public Actor<Supervisor> {
 
   void join();
   void built(const Letter<schema::LaneDone>&);
-  void pass_fault(Rank rank, const std::string& cause, int signal);
+  void pass_fault(Rank rank, const std::string& cause, int signal, bool restore_lost = false);
   /// Steps 1 to 3 of the abort protocol: what can still write state or wait for a peer does neither from here on.
   void halt(const std::string& cause);
   void clear();
@@ -82,6 +84,8 @@ class Supervisor final : public Actor<Supervisor> {
   void gone(const caf::actor_addr& who);
   void destroy_body();
   void tell_stopped();
+  /// After a fault that the run outlives: as before its first epoch.
+  void rest();
   [[nodiscard]] bool lanes_idle() const;
   [[nodiscard]] OldestPending oldest() const;
   void post_to_builder(std::string name, OperationIndex index, std::function<void(Stream&)> work);
@@ -97,6 +101,7 @@ class Supervisor final : public Actor<Supervisor> {
   Step begun_;
   std::map<caf::actor_addr, ActorKind> alive_;
   bool joined_ = false, halted_ = false, build_failed_ = false;
+  bool final_ = true;   ///< no epoch follows this one
   bool built_ = false;  ///< raised_ belongs to this actor again; before, the builder lane may be writing it
 };
 

@@ -29,7 +29,11 @@
   X(Inspection, INSPECTION)              \
   X(Tick, TICK)                          \
   X(StopRequested, STOP_REQUESTED)       \
-  X(CollectivePart, COLLECTIVE_PART)
+  X(CollectivePart, COLLECTIVE_PART)     \
+  X(SnapshotKept, SNAPSHOT_KEPT)         \
+  X(FaultFired, FAULT_FIRED)             \
+  X(FaultRules, FAULT_RULES)             \
+  X(ChangeRequested, CHANGE_REQUESTED)
 
 namespace troupe {
 

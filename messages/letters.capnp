@@ -67,6 +67,14 @@ struct Envelope {
 
     # --- collectives between hosts ---
     collectivePart @31 :CollectivePart;
+
+    # --- recovery ---
+    snapshotKept @32 :SnapshotKept;
+
+    # --- a live run's changes ---
+    faultFired @33 :FaultFired;
+    faultRules @34 :FaultRules;
+    changeRequested @35 :ChangeRequested;
   }
 }
 
@@ -78,6 +86,7 @@ struct StepBegin {
   kind @0 :StepKind;
   last @1 :Bool;                  # no step follows: the run drains after it
   learningRate @2 :Float64;
+  keep @3 :UInt8;                 # 1, 2: copy the state after it into this snapshot in the host agent's memory; 0: do not
 }
 struct BatchReady {
   # DataLoader → Compute, with the lease of a slot of `batches`. Across processes the payload is received into such a slot.
@@ -142,6 +151,7 @@ struct Join {
   host @3 :Text;
   pid @4 :UInt32;
   restored @5 :UInt64;            # step of the checkpoint that this rank found newest; 0: none
+  incarnation @6 :UInt32;         # of its process: 0, then +1 for each respawn
 }
 struct PlanHash { communicator @0 :UInt16; hash @1 :UInt64; }
 struct EpochBegin {
@@ -150,13 +160,19 @@ struct EpochBegin {
   firstStep @1 :UInt64;           # first step to run
   restoreStep @2 :UInt64;         # sealed checkpoint to load; 0: initialise from the seed
   communicatorTag @3 :Text;       # names this epoch's communicators; unique for each epoch of each run
+  memorySlot @4 :UInt8;           # 1, 2: restore from this snapshot in the host agent's memory; 0: from disk or the seed
+  restoreEpoch @5 :UInt64;        # with memorySlot: the epoch in which that snapshot was copied
+  dataRow @6 :UInt64;             # rows of data used before firstStep
+  respawns @7 :UInt64;            # processes that were started again so far: wait for a list of peers with as many
+  changes @8 :List(Text);         # "training.local_batch_size=2": applied to the run's configuration since it began, in order
+  faultRules @9 :List(Text);      # sent to the live run so far, in order; they follow the configuration's
 }
 struct EpochReady {
   # Supervisor → Coordinator: state is in place, plans and hashes below; steps may be granted.
   planHashes @0 :List(PlanHash);
   arenaBytes @1 :UInt64;          # device memory planned
 }
-struct Grant { step @0 :UInt64; kind @1 :StepKind; last @2 :Bool; learningRate @3 :Float64; }
+struct Grant { step @0 :UInt64; kind @1 :StepKind; last @2 :Bool; learningRate @3 :Float64; keep @4 :UInt8; }
 struct Horizon {
   # Coordinator → Supervisors: these steps may begin. A step that was never granted never begins.
   grants @0 :List(Grant);
@@ -166,20 +182,26 @@ struct Heartbeat {
   step @0 :UInt64;
   oldest @1 :Text;                # "comm: gather L2", empty when nothing is pending
   oldestNanos @2 :UInt64;         # age
+  actors @3 :List(ActorState);    # of the rank's five, as each last said
+  residentBytes @4 :UInt64;       # memory of the process
+  struct ActorState { actor @0 :UInt16; text @1 :Text; waiting @2 :Text; }
 }
 struct FaultReport {
   # Whoever noticed → Supervisor → Coordinator. The first of an epoch is its cause, later ones are consequences.
   rank @0 :UInt32;                # that is at fault; may differ from the sender
   cause @1 :Text;
   signal @2 :Int32;               # the process's, if the agent saw it die; 0 otherwise
+  incarnation @3 :UInt32;         # from the launcher's process: which life of the rank's process has ended
+  restoreLost @4 :Bool;           # the point that the epoch was to begin from could not be read: take another
 }
 struct EpochEnd {
-  # Coordinator → Supervisors: abort. Halt lanes, abort communicators, drain, answer Stopped; exit if `final`.
+  # Coordinator → Supervisors: abort. Halt lanes, abort communicators, drain, answer Stopped; exit if `final`, else another epoch follows.
   cause @0 :Text;
   final @1 :Bool;
 }
 struct Drain {
   # Coordinator → Supervisors: the last granted step is done everywhere; leave cleanly and answer Stopped.
+  another @0 :Bool;               # another epoch follows, with a changed configuration: the process stays
 }
 struct Stopped {
   # Supervisor → Coordinator: lanes are idle, leases are home, files are closed.
@@ -187,7 +209,7 @@ struct Stopped {
   leasesOut @1 :UInt32;           # slots that did not come home; 0 in a healthy run
 }
 
-struct SnapshotTaken {}           # Checkpoint's copy lane → Sharding: the state may be overwritten from here on
+struct SnapshotTaken {}           # Checkpoint's copy lane → Sharding: the state may be overwritten from here on (snapshot, keep)
 struct ShardSaved {
   # Checkpoint → Coordinator: this rank's shard of the checkpoint of `where.step` is on disk, synced.
   file @0 :Text;                  # relative to the checkpoint's folder
@@ -200,7 +222,28 @@ struct CheckpointSealed {
   # Coordinator → Checkpoint actors: the manifest of `where.step` was renamed into place, or given up.
   ok @0 :Bool;
   problem @1 :Text;
+  epoch @2 :UInt64;               # in which its parts were written
 }
+struct SnapshotKept {
+  # Checkpoint → Coordinator: the state after `where.step` stands in the host agent's memory.
+  slot @0 :UInt8;                 # 1 or 2
+  bytes @1 :UInt64;
+  hash @2 :UInt64;                # XXH3 of it
+  ok @3 :Bool;
+  problem @4 :Text;               # when not ok
+}
+
+struct FaultFired {
+  # The host agent → Coordinator: a fault rule has fired on a rank, at `where`. It read that in memory that outlives the process.
+  rank @0 :UInt32;
+  rule @1 :UInt32;                # from 0
+  operation @2 :Text;
+}
+struct FaultRules {
+  # Coordinator → Supervisors: all rules that were sent to the live run so far.
+  rules @0 :List(Text);
+}
+struct ChangeRequested {}         # the control connection → Coordinator: somebody has put a change where it takes them
 
 struct Inspect {}                 # Supervisor → actors of its rank: say what you wait for (in process)
 struct Inspection {

@@ -41,6 +41,9 @@ void check_together(Schema& schema, const JobConfig& config) {
     schema.problem(where("activation_checkpoint.selective_ac_option"),
                    "activation_checkpoint.selective_ac_option: expected \"op\" or a positive integer as a string, found \"" + option + "\"");
   }
+  if (config.elastic.respawn() && config.data.loader_hosts > 0)
+    schema.problem(where("elastic.policy"), "elastic.policy: respawn does not go with data.loader_hosts = " + std::to_string(config.data.loader_hosts) +
+                                                " in this version; set one of them back (loader_hosts = 0, or policy = \"stop\")");
   if (const auto rules = rules_of(config.faults); !rules) schema.problem(where("faults.rules"), "faults.rules: " + rules.error().message);
 }
 
@@ -78,6 +81,7 @@ void JobConfig::describe_to(Schema& schema) {
   describe(schema, trace);
   describe(schema, profiling);
   describe(schema, comm);
+  describe(schema, elastic);
   describe(schema, faults);
   describe(schema, debug);
   describe_other_parallelism(schema);

@@ -50,6 +50,7 @@ struct JobConfig {
   TraceSettings trace;
   ProfilingSettings profiling;
   CommSettings comm;
+  ElasticSettings elastic;
   FaultSettings faults;
   DebugSettings debug;
 

@@ -96,4 +96,17 @@ class SnapshotProgram {
   virtual SavedShard save(Step step, std::span<const std::byte> snapshot, const std::filesystem::path& folder) = 0;
 };
 
+/// A copy of a rank's state in memory that outlives its process.
+struct KeptSnapshot {
+  std::uint64_t bytes = 0, hash = 0;  ///< XXH3-64 of it
+};
+
+/// Checkpoint's copy lane, where a run recovers from memory.
+class KeepProgram {
+ public:
+  virtual ~KeepProgram() = default;
+  /// state → snapshot `slot` (0 or 1), marked whole and of this epoch and step when all of it is there; throws with what is wrong.
+  virtual KeptSnapshot keep(Stream&, EpochId epoch, Step step, std::uint32_t slot) = 0;
+};
+
 }  // namespace troupe

@@ -170,9 +170,16 @@ class Compilation {
     for (std::uint32_t u = 0; u <= last_unit(); ++u) {
       const Index optimize = add({OperationKind::optimize, Unit{u}, {}, false}, ActorKind::sharding, LaneKind::optimizer, shape_.units[u].optimize);
       drafts_[optimize].after.push_back(verdict);
-      operation(optimize).after_previous.push_back({OperationKind::snapshot, {}, {}, false});  // it reads what this overwrites
+      operation(optimize).after_previous.push_back({OperationKind::snapshot, {}, {}, false});                // it reads what this overwrites
+      if (shape_.keeps) operation(optimize).after_previous.push_back({OperationKind::keep, {}, {}, false});  // so does this
     }
-    if (kind_ != StepKind::train_and_snapshot) return;
+    if (kind_ == StepKind::train_and_snapshot) add_snapshot();
+    if (!shape_.keeps) return;
+    const Index keep = add({OperationKind::keep, {}, {}, false}, ActorKind::checkpoint, LaneKind::copy, shape_.keep);
+    drafts_[keep].after.push_back(find(last_optimize()));
+  }
+
+  void add_snapshot() {
     const Index snapshot = add({OperationKind::snapshot, {}, {}, false}, ActorKind::checkpoint, LaneKind::copy, shape_.snapshot);
     operation(snapshot).takes = EdgeKind::snapshots;
     drafts_[snapshot].after.push_back(find(last_optimize()));

@@ -21,7 +21,8 @@ struct UnitShape {
 struct PlanShape {
   std::vector<UnitShape> units;
   std::uint32_t micro_batches = 1;
-  Nanos load{0}, scales{0}, verdict{0}, snapshot{0}, save{0};
+  Nanos load{0}, scales{0}, verdict{0}, snapshot{0}, save{0}, keep{0};
+  bool keeps = false;       ///< every step ends with a place where the state may be copied into memory that outlives the process
   bool fp8_scales = false;  ///< an amax all-reduce before the first gather of a step
   std::uint64_t scales_bytes = 0;
   bool prefetch_before_reduce = true;  ///< the gather of unit l − 1 stands before the reduce of unit l; false only to show what it costs

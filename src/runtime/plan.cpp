@@ -22,6 +22,7 @@ const char* name_of(OperationKind kind) noexcept {
     case OperationKind::optimize: return "optimize";
     case OperationKind::snapshot: return "snapshot";
     case OperationKind::save: return "save";
+    case OperationKind::keep: return "keep";
   }
   return "unknown";
 }
@@ -58,6 +59,7 @@ std::string describe_as_input(const Fact& fact) {
     case OperationKind::verdict: return "the verdict";
     case OperationKind::optimize: return "the optimizer of " + layer(fact);
     case OperationKind::snapshot: return "the snapshot";
+    case OperationKind::keep: return "the snapshot in memory";
     default: return std::string(name_of(fact.kind)) + " " + layer(fact) + of_micro(fact);
   }
 }
@@ -68,6 +70,7 @@ std::string PlannedOperation::name() const {
     case OperationKind::scales:
     case OperationKind::verdict:
     case OperationKind::snapshot:
+    case OperationKind::keep:
     case OperationKind::save: return text;
     case OperationKind::load: return text + " m" + std::to_string(fact.micro.value());
     default: break;

@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-enum class OperationKind : std::uint8_t { load, scales, gather, forward, backward, accumulate, reduce, all_reduce, verdict, optimize, snapshot, save };
+enum class OperationKind : std::uint8_t { load, scales, gather, forward, backward, accumulate, reduce, all_reduce, verdict, optimize, snapshot, save, keep };
 enum class StepKind : std::uint8_t { train, train_and_snapshot };
 enum class CommunicatorKind : std::uint16_t { none = 0, dp_shard = 1, dp_replicate = 2, world = 3 };
 

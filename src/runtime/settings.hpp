@@ -73,6 +73,30 @@ inline void describe(Schema& schema, CommSettings& s) {
       .one_of({"default", "fake_backend", "local_tensor"});
 }
 
+/// [elastic]: what becomes of the run when a process dies.
+struct ElasticSettings {
+  std::string policy = "stop";
+  std::int64_t memory_interval = 10, attempts = 3;
+  [[nodiscard]] bool respawn() const { return policy == "respawn"; }
+  [[nodiscard]] bool keeps_snapshots() const { return respawn() && memory_interval > 0; }
+};
+
+inline void describe(Schema& schema, ElasticSettings& s) {
+  schema.section("elastic", "What becomes of the run when a process dies, hangs or fails.");
+  schema
+      .key("policy", &s.policy, KeyClass::epoch,
+           "stop: the run ends with an error that names the rank; respawn: the process is started again and all go on from the newest snapshot, bit for bit")
+      .one_of({"stop", "respawn"}, "to go on with fewer ranks is not available in this version");
+  schema
+      .key("memory_interval", &s.memory_interval, KeyClass::epoch,
+           "respawn: steps between snapshots of the training state in the memory of the launcher, which holds two; 0: none, only checkpoints on disk")
+      .at_least(0)
+      .at_most(1000000);
+  schema.key("attempts", &s.attempts, KeyClass::epoch, "respawn: how often one step may fail, or one process end, without a new step before the run ends")
+      .at_least(1)
+      .at_most(1000000);
+}
+
 /// [debug]
 struct DebugSettings {
   std::int64_t seed = 0;

@@ -11,6 +11,8 @@ std::string of_step(Step step) { return " of step " + std::to_string(step.value(
 }  // namespace
 
 void FlowInvariants::begin_epoch(Rank rank, EpochId epoch, Step first, std::shared_ptr<const PlanSet> plans) {
+  if (epoch > begun_) first_failure_.clear();
+  begun_ = std::max(begun_, epoch);
   RankState& state = ranks_[rank.value()];
   state = RankState{epoch, first, std::move(plans), {}, {}, {}, {}, Step{first.value() - 1}};
 }

@@ -23,11 +23,13 @@ class FlowInvariants {
 
   void posted(Rank rank, LaneKind lane, const LaneOperation& operation);
   void finished(Rank rank, LaneKind lane, const LaneOperation& operation, const Outcome& outcome);
+  /// So many operations went with their process.
+  void lost(std::size_t operations) noexcept { open_ -= static_cast<std::int64_t>(operations); }
   void sent(const schema::Envelope::Reader& envelope);
 
   /// The run ended well with `last` done: every rank has posted, loaded and reported all of it.
   void expect_complete(Step last);
-  /// The first outcome of an operation that was not ok; empty: all were.
+  /// The first outcome of an operation of the newest epoch that was not ok; empty: all were.
   [[nodiscard]] const std::string& first_failure() const noexcept { return first_failure_; }
   /// Operations that lanes have taken and not yet ended.
   [[nodiscard]] std::int64_t open_operations() const noexcept { return open_; }
@@ -64,7 +66,7 @@ class FlowInvariants {
   Findings& findings_;
   std::map<std::uint32_t, RankState> ranks_;
   std::map<Step, std::pair<std::uint32_t, Verdict>> verdicts_;  ///< with the rank that said so first
-  EpochId newest_;
+  EpochId newest_, begun_;
   std::string first_failure_;
   std::int64_t open_ = 0;
 };

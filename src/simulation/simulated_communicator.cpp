@@ -141,6 +141,12 @@ void SimulatedGroup::abort(const std::string& cause) noexcept {
   world_.clock().after(Nanos{0}, [this] { wake_all(); });
 }
 
+void SimulatedGroup::lose(std::uint32_t rank) {
+  arrivals_[rank] = {};
+  here_ = static_cast<std::uint32_t>(std::count_if(arrivals_.begin(), arrivals_.end(), [](const Arrival& arrival) { return arrival.call != nullptr; }));
+  ++round_;  // one that was about to end does not
+}
+
 std::string SimulatedGroup::waiting() const {
   if (here_ == 0 || here_ == arrivals_.size()) return {};
   std::string here, missing;

@@ -28,6 +28,8 @@ class SimulatedGroup {
   /// The member's end; keeps the group alive no longer than the group's owner does.
   [[nodiscard]] std::unique_ptr<Communicator> member(std::uint32_t rank);
   void abort(const std::string& cause) noexcept;
+  /// The member's process is gone: no collective ends any more, and nobody is told but by abort().
+  void lose(std::uint32_t rank);
   /// Called when all members of a collective have come; throwing makes it fail for all. For faults.
   void on_round(std::function<void(std::uint64_t round)> hook) { on_round_ = std::move(hook); }
   [[nodiscard]] std::uint64_t rounds() const noexcept { return round_; }

@@ -16,7 +16,18 @@ SimulatedLane::SimulatedLane(VirtualWorld& world, Rank rank, LaneKind kind, Lane
 
 SimulatedLane::~SimulatedLane() = default;
 
+void SimulatedLane::die() {
+  if (std::exchange(dead_, true)) return;
+  life_ = std::make_shared<SimulatedLane*>(this);  // events under way find another life
+  if (fiber_) fiber_ = std::make_unique<Fiber>();  // unwinds what ran
+  world_.invariants().lost(queue_.size());
+  queue_.clear();
+  completed_ = posted_;
+  running_ = false;
+}
+
 void SimulatedLane::post(LaneOperation operation) {
+  if (dead_) return;
   world_.invariants().posted(rank_, kind_, operation);
   world_.trace().add(world_.clock().now(), "post", place_.value(), operation.where.step.value(), operation.index.value());
   queue_.push_back({std::move(operation), world_.clock().now(), world_.causality().stamp()});
@@ -71,6 +82,7 @@ Nanos SimulatedLane::take_cost() noexcept {
 }
 
 void SimulatedLane::resume() {
+  if (dead_) return;
   const Causality::Acting acting(world_.causality(), place_);
   fiber_->resume();
   if (fiber_->at_rest()) spend_rest();

@@ -58,6 +58,9 @@ class SimulatedLane final : public Lane {
   /// Lets virtual time pass until the lane is idle, at most `limit` of it.
   [[nodiscard]] bool drain(Nanos limit) override;
 
+  /// The process is gone: what it was to do is not done, and nobody is told.
+  void die();
+
   [[nodiscard]] Rank rank() const noexcept { return rank_; }
   [[nodiscard]] LaneKind kind() const noexcept { return kind_; }
   /// Of all operations so far, waiting for others inside a collective not counted.
@@ -98,7 +101,7 @@ class SimulatedLane final : public Lane {
   std::unique_ptr<Fiber> fiber_;
   std::deque<Entry> queue_;
   std::uint64_t posted_ = 0, completed_ = 0;
-  bool running_ = false, halted_ = false, flushing_ = false;
+  bool running_ = false, halted_ = false, flushing_ = false, dead_ = false;
   std::string cause_;
   Nanos started_{0}, cost_{0}, busy_{0};
   LaneFault fault_;

@@ -32,6 +32,7 @@ void SimulatedPostOffice::post(std::shared_ptr<const Parcel> parcel) {
   if (closed_) return;
   const auto envelope = parcel->envelope();
   const ActorAddress to = address_of(envelope.getTo()), from = address_of(envelope.getFrom());
+  if (lives_[from.rank].dead || (from.rank == to.rank && lives_[to.rank].dead)) return;
   correspondents_.insert(to);
   correspondents_.insert(from);
   Causality& causality = world_.causality();
@@ -45,7 +46,7 @@ void SimulatedPostOffice::post(std::shared_ptr<const Parcel> parcel) {
   const PlaceId writer = causality.current();
   Place& place = at(writer);
   if (place.outbox.empty()) sending_.push_back(writer);
-  place.outbox.push_back({std::move(parcel), std::move(stamp), causality.of(to)});
+  place.outbox.push_back({std::move(parcel), std::move(stamp), causality.of(to), lives_[from.rank].number, lives_[to.rank].number});
 }
 
 bool SimulatedPostOffice::step() {
@@ -82,7 +83,23 @@ void SimulatedPostOffice::send_first(PlaceId from) {
   world_.clock().at(last, [this, item = std::move(item)]() mutable { arrive(std::move(item)); });
 }
 
+bool SimulatedPostOffice::lost(const Item& item) {
+  const auto envelope = item.parcel->envelope();
+  const Life &from = lives_[Rank{envelope.getFrom().getRank()}], &to = lives_[Rank{envelope.getTo().getRank()}];
+  return to.dead || to.number != item.receiver_life || (from.number != item.sender_life && !from.dead);
+}
+
+void SimulatedPostOffice::kill(Rank rank) {
+  Life& life = lives_[rank];
+  if (life.dead) return;
+  life.dead = true;
+  ++life.number;
+}
+
+void SimulatedPostOffice::revive(Rank rank) { lives_[rank].dead = false; }
+
 void SimulatedPostOffice::arrive(Item item) {
+  if (lost(item)) return;
   const PlaceId to = item.to;
   Place& place = at(to);
   if (place.mailbox.empty()) reading_.push_back(to);
@@ -95,6 +112,7 @@ void SimulatedPostOffice::read_first(PlaceId to) {
   place.mailbox.pop_front();
   reading_.erase(std::find(reading_.begin(), reading_.end(), to));
   if (!place.mailbox.empty()) reading_.push_back(to);
+  if (lost(item)) return;
   const auto envelope = item.parcel->envelope();
   const auto where = envelope.getWhere();
   ++delivered_;

@@ -32,6 +32,10 @@ class SimulatedPostOffice final : public PostOffice {
   /// The texts of Inspection letters since the last call.
   [[nodiscard]] std::vector<std::string> take_inspections();
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
+  /// The rank's process is gone: what it would still say is not said, what is for it is lost; what it sent to others before may yet arrive.
+  void kill(Rank rank);
+  /// Another process has taken its place: nothing that an earlier one sent arrives any more.
+  void revive(Rank rank);
   /// From now on letters vanish.
   void close();
 
@@ -40,6 +44,11 @@ class SimulatedPostOffice final : public PostOffice {
     std::shared_ptr<const Parcel> parcel;
     CausalStamp stamp;
     PlaceId to;
+    std::uint32_t sender_life = 0, receiver_life = 0;
+  };
+  struct Life {
+    std::uint32_t number = 0;
+    bool dead = false;
   };
   struct Place {
     std::deque<Item> outbox, mailbox;
@@ -49,6 +58,7 @@ class SimulatedPostOffice final : public PostOffice {
   void send_first(PlaceId from);
   void read_first(PlaceId to);
   void arrive(Item item);
+  [[nodiscard]] bool lost(const Item& item);
 
   VirtualWorld& world_;
   PostOffice* inner_ = nullptr;
@@ -57,6 +67,7 @@ class SimulatedPostOffice final : public PostOffice {
   std::vector<PlaceId> sending_, reading_;  ///< with something in the outbox, in the mailbox
   std::map<std::pair<PlaceId, PlaceId>, Nanos> last_arrival_;
   std::set<ActorAddress> correspondents_;
+  std::map<Rank, Life> lives_;
   std::vector<std::string> inspections_;
   std::uint64_t delivered_ = 0;
   bool closed_ = false;

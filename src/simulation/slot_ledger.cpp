@@ -75,13 +75,20 @@ CausalStamp SlotLedger::home(std::uint32_t owner, EdgeKind edge, SlotIndex index
   return slot.released;
 }
 
+void SlotLedger::expect_all_home(Rank owner) {
+  for (const auto& [id, slot] : slots_)
+    if (std::get<0>(id) == owner.value()) expect_home(id, slot);
+}
+
 void SlotLedger::expect_all_home() {
-  for (const auto& [id, slot] : slots_) {
-    if (!slot.out) continue;
-    const Touch* last = !slot.reads.empty() ? &slot.reads.back() : slot.writes.empty() ? nullptr : &slot.writes.back();
-    findings_.add(Invariant::leases_home, "slot " + std::to_string(std::get<2>(id)) + " of " + std::string(std::get<1>(id)) + " (rank " +
-                                              std::to_string(std::get<0>(id)) + ") did not come home; last used by " + (last ? last->what : "nobody"));
-  }
+  for (const auto& [id, slot] : slots_) expect_home(id, slot);
+}
+
+void SlotLedger::expect_home(const SlotKey& id, const Slot& slot) {
+  if (!slot.out) return;
+  const Touch* last = !slot.reads.empty() ? &slot.reads.back() : slot.writes.empty() ? nullptr : &slot.writes.back();
+  findings_.add(Invariant::leases_home, "slot " + std::to_string(std::get<2>(id)) + " of " + std::string(std::get<1>(id)) + " (rank " +
+                                            std::to_string(std::get<0>(id)) + ") did not come home; last used by " + (last ? last->what : "nobody"));
 }
 
 void SlotLedger::forget(Rank owner) {

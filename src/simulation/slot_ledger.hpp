@@ -30,6 +30,7 @@ class SlotLedger {
   [[nodiscard]] CausalStamp home(std::uint32_t owner, EdgeKind edge, SlotIndex slot);
   /// After a drain.
   void expect_all_home();
+  void expect_all_home(Rank owner);
   /// The rank's memory goes: an epoch ended.
   void forget(Rank owner);
   [[nodiscard]] std::uint64_t accesses() const noexcept { return accesses_; }
@@ -51,6 +52,7 @@ class SlotLedger {
     bool out = false;  ///< touched since it was last free
   };
 
+  void expect_home(const SlotKey& id, const Slot& slot);
   void check(const Touch& before, const SlotAccess& access, const std::string& what);
   static SlotKey key(const SlotAccess& access) { return {access.owner, access.edge, access.slot.value()}; }
 

@@ -238,6 +238,19 @@ struct StampedSnapshot final : SnapshotProgram {
   StampedRank& r;
 };
 
+struct StampedKeep final : KeepProgram {
+  StampedKeep(StampedRank& rank, StampedRank::Memory to) : r(rank), memory(std::move(to)) {}
+  KeptSnapshot keep(Stream&, EpochId epoch, Step step, std::uint32_t slot) override {
+    for (std::uint32_t unit = 0; unit < r.model_.units; ++unit)
+      r.expect(r.version_[unit] == step.value(), "another step's state is kept in memory", step, {}, Unit{unit});
+    memory(epoch, step, slot);
+    return {8, step.value()};
+  }
+  StampedRank& r;
+  StampedRank::Memory memory;
+};
+
+std::shared_ptr<KeepProgram> StampedRank::keep(Memory memory) { return std::make_shared<StampedKeep>(*this, std::move(memory)); }
 std::shared_ptr<LoaderProgram> StampedRank::loader() { return std::make_shared<StampedLoader>(*this); }
 std::shared_ptr<ComputeProgram> StampedRank::compute() { return std::make_shared<StampedCompute>(*this); }
 std::shared_ptr<ShardProgram> StampedRank::shard() { return std::make_shared<StampedShard>(*this); }

@@ -30,6 +30,9 @@ class StampedRank {
   [[nodiscard]] std::shared_ptr<ComputeProgram> compute();
   [[nodiscard]] std::shared_ptr<ShardProgram> shard();
   [[nodiscard]] std::shared_ptr<SnapshotProgram> snapshot();
+  /// Hands the state's step to `memory`, with epoch and slot, when all of it stands.
+  using Memory = std::function<void(EpochId, Step, std::uint32_t slot)>;
+  [[nodiscard]] std::shared_ptr<KeepProgram> keep(Memory memory);
   /// Steps whose optimizer ran for every unit.
   [[nodiscard]] Step committed() const;
   [[nodiscard]] BatchLayout batch() const { return {1, 4}; }
@@ -41,6 +44,7 @@ class StampedRank {
   friend struct StampedCompute;
   friend struct StampedShard;
   friend struct StampedSnapshot;
+  friend struct StampedKeep;
   [[noreturn]] void wrong(const std::string& text);
   void expect(bool holds, const char* what, Step step, Micro micro, Unit unit);
   void check_batch(std::span<const std::byte> batch, Step step, Micro micro);

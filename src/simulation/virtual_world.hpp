@@ -41,6 +41,7 @@ class VirtualWorld {
 
   [[nodiscard]] VirtualClock& clock() noexcept { return clock_; }
   [[nodiscard]] PostOffice& post_office() noexcept { return post_office_; }  ///< for the Runtime
+  [[nodiscard]] SimulatedPostOffice& letters_under_way() noexcept { return post_office_; }
   [[nodiscard]] VirtualActors& actors() noexcept { return actors_; }
   [[nodiscard]] Causality& causality() noexcept { return causality_; }
   [[nodiscard]] SlotLedger& slots() noexcept { return slots_; }

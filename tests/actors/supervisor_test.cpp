@@ -56,7 +56,7 @@ class SupervisorTest : public ActorFixture, public RankFactory, public RankEvent
     loader_ = given.loader;
     return std::make_unique<Body>(std::move(given));
   }
-  void cancel(const std::string&) noexcept override {}
+  void cancel(EpochId, const std::string&) noexcept override {}
   void ended(Rank, const std::string& cause) override { ended_ = cause; }
   void stuck(Rank, const std::string&) override {}
 
@@ -82,7 +82,10 @@ class SupervisorTest : public ActorFixture, public RankFactory, public RankEvent
     run();
   }
   void end_epoch(const std::string& cause) {
-    deliver<schema::EpochEnd>(ActorKind::supervisor, Step{0}, {}, [&](schema::EpochEnd::Builder body) { body.setCause(cause); });
+    deliver<schema::EpochEnd>(ActorKind::supervisor, Step{0}, {}, [&](schema::EpochEnd::Builder body) {
+      body.setCause(cause);
+      body.setFinal(true);
+    });
     run();
   }
 

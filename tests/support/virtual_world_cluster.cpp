@@ -8,16 +8,29 @@ namespace troupe {
 
 class VirtualCluster::Body final : public RankBody {
  public:
-  Body(VirtualCluster& cluster, const EpochStart& start) : cluster_(cluster) {
-    SimulatedGround ground{cluster.world_, cluster.runtime_, cluster.knobs_, cluster.plans_, *cluster.mesh_, nullptr, {}};
+  Body(VirtualCluster& cluster, const EpochStart& start) : cluster_(cluster), rank_(start.rank), mesh_(cluster.mesh_of(start.epoch)) {
+    check_restore(start);
+    SimulatedGround ground{cluster.world_, cluster.runtime_, cluster.knobs_, cluster.plans_, mesh_, nullptr, {}};
     if (cluster.alter_lane)
       ground.alter_lane = [&cluster, rank = start.rank.value()](LaneKind kind, LaneModel& model) { cluster.alter_lane(rank, kind, model); };
+    ground.first = start.first_step;
+    ground.memory = [&cluster, rank = start.rank.value()](EpochId epoch, Step step, std::uint32_t slot) { cluster.memory_[{rank, slot}] = {epoch, step}; };
     simulated_ = simulate_rank(ground, start.rank.value());
     simulated_.parts.epoch = start.epoch;
     simulated_.parts.first_step = start.first_step;
     if (cluster.alter_parts) cluster.alter_parts(start.rank.value(), simulated_.parts);
     cluster.world_.invariants().begin_epoch(start.rank, start.epoch, start.first_step, cluster.plans_);
+    cluster.processes_[rank_.value()].body = this;
   }
+  ~Body() override {
+    Process& process = cluster_.processes_[rank_.value()];
+    if (process.body != this) return;  // of a process that was killed
+    process.body = nullptr;
+    cluster_.world_.slots().expect_all_home(rank_);
+    cluster_.world_.slots().forget(rank_);
+  }
+  Body(const Body&) = delete;
+  Body& operator=(const Body&) = delete;
   [[nodiscard]] RankParts parts() override { return simulated_.parts; }
   [[nodiscard]] PlanHashes plan_hashes() const override {
     PlanHashes hashes;
@@ -26,10 +39,27 @@ class VirtualCluster::Body final : public RankBody {
     return hashes;
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override { return 1; }
-  void abort(const std::string& cause) noexcept override { cluster_.mesh_->abort(cause); }
+  void abort(const std::string& cause) noexcept override { mesh_.abort(cause); }
+  void die() {
+    for (const auto& lane : simulated_.lanes) lane->die();
+    mesh_.lose(rank_.value());
+    cluster_.world_.slots().forget(rank_);
+  }
 
  private:
+  /// What the epoch is to begin from must be what this rank has in memory.
+  void check_restore(const EpochStart& start) {
+    if (start.restore.place != EpochOrigin::Place::memory) return;
+    const auto found = cluster_.memory_.find({rank_.value(), start.restore.slot});
+    if (found != cluster_.memory_.end() && found->second.spoilt) throw RestorePointLost("its hash is wrong");
+    if (found == cluster_.memory_.end() || found->second.epoch != start.restore.epoch || found->second.step != start.restore_step)
+      cluster_.world_.findings().add(Invariant::live_data, "rank " + std::to_string(rank_.value()) + " is to begin after step " +
+                                                               std::to_string(start.restore_step.value()) + " from a snapshot that it does not have");
+  }
+
   VirtualCluster& cluster_;
+  const Rank rank_;
+  SimulatedMesh& mesh_;
   SimulatedRank simulated_;
 };
 
@@ -37,7 +67,7 @@ class VirtualCluster::Factory final : public RankFactory {
  public:
   explicit Factory(VirtualCluster& cluster) : cluster_(cluster) {}
   [[nodiscard]] std::unique_ptr<RankBody> build(const EpochStart& start) override { return std::make_unique<Body>(cluster_, start); }
-  void cancel(const std::string&) noexcept override {}
+  void cancel(EpochId, const std::string&) noexcept override {}
 
  private:
   VirtualCluster& cluster_;
@@ -47,7 +77,7 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
  public:
   explicit Events(VirtualCluster& cluster) : cluster_(cluster), result_(cluster.result_) {}
   void joined(const JoinedRank&, std::uint32_t) override {}
-  void epoch_begun(const BeginEpoch&) override {}
+  void epoch_begun(const BeginEpoch& epoch) override { result_.epochs.push_back(epoch); }
   void epoch_ready(EpochId, std::uint64_t) override {}
   void step(const StepRecord& record) override {
     result_.steps.push_back(record);
@@ -64,6 +94,16 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
   void stop_requested(const std::string&, Step) override {}
   void fault(const std::string& cause, Rank, bool first) override {
     if (first) result_.flow.fault = cause;
+  }
+  void recovering(EpochId ended, std::uint32_t) override {
+    ++result_.recoveries;
+    if (cluster_.on_recovering) cluster_.on_recovering(cluster_, ended);
+  }
+  void respawn(Rank, Incarnation) override { ++result_.respawns; }
+  void recovered(EpochId, Step, Nanos) override {}
+  void kept(Step step, EpochId) override {
+    result_.kept.push_back(step);
+    if (cluster_.on_kept) cluster_.on_kept(cluster_, step);
   }
   void finished(const JobEnd& end) override { result_.end = end; }
   void ended(Rank, const std::string&) override { ++result_.ended; }
@@ -83,8 +123,15 @@ VirtualCluster::VirtualCluster(const FlowKnobs& knobs)
       log_(make_null_log()),
       runtime_{world_.clock(), *log_, world_.post_office()},
       plans_(compile(knobs)),
-      events_(std::make_unique<Events>(*this)) {
-  mesh_ = std::make_unique<SimulatedMesh>(world_, knobs);
+      events_(std::make_unique<Events>(*this)),
+      processes_(knobs.ranks) {
+  world_.on_report([this] { return meshes_.empty() ? "" : group().waiting(); });
+}
+
+SimulatedMesh& VirtualCluster::mesh_of(EpochId epoch) {
+  auto& mesh = meshes_[epoch];
+  if (!mesh) mesh = std::make_unique<SimulatedMesh>(world_, knobs_);
+  return *mesh;
 }
 
 VirtualCluster::~VirtualCluster() {
@@ -114,25 +161,87 @@ void VirtualCluster::spawn_coordinator() {
   options.seal = [](const CheckpointParts&) {};
   options.give_up = [this](Step step, EpochId epoch) { result_.given_up.emplace_back(step, epoch); };
   options.storage = storage_.get();
+  options.recovery.respawn = respawn;
+  options.recovery.attempts = attempts;
+  options.recovery.keep_every = knobs_.keep_every;
+  options.recovery.start_again = [this](Rank rank, Incarnation incarnation) { start_again(rank, incarnation); };
   world_.actors().directory().add(coordinator_address, world_.actors().system().caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}},
                                                                                                          options, static_cast<JobEvents&>(*events_)));
 }
 
 void VirtualCluster::spawn_supervisor(std::uint32_t r) {
-  factories_.push_back(std::make_unique<Factory>(*this));
+  Process& process = processes_[r];
+  process.alive = true;
+  process.factory = std::make_unique<Factory>(*this);
   // A builder is not one of the rank's lanes: it stands beside them under a number that no rank has.
-  builders_.push_back(std::make_unique<SimulatedLane>(world_, Rank{1000 + r}, LaneKind::storage,
-                                                      LaneModel{.jitter = knobs_.jitter, .cost = [this](const LaneOperation&) { return build_time; }}));
+  process.builder = std::make_unique<SimulatedLane>(world_, Rank{1000 + r}, LaneKind::storage,
+                                                    LaneModel{.jitter = knobs_.jitter, .cost = [this](const LaneOperation&) { return build_time; }});
   SupervisorOptions options;
   options.world_size = knobs_.ranks;
   options.config_hash = 1;
   options.host = "simulated";
-  options.factory = factories_.back().get();
-  options.builder = builders_.back().get();
+  options.incarnation = process.incarnation;
+  options.factory = process.factory.get();
+  options.builder = process.builder.get();
   options.events = events_.get();
   const ActorAddress address{Rank{r}, ActorKind::supervisor};
   world_.actors().directory().add(address, world_.actors().system().caf().spawn<Supervisor>(ActorSeat{runtime_, address, EpochId{0}}, options));
   start_supervisor(runtime_, address.rank);
+}
+
+void VirtualCluster::kill(std::uint32_t r, Nanos notice) {
+  Process& process = processes_[r];
+  if (!process.alive) return;
+  process.alive = false;
+  world_.letters_under_way().kill(Rank{r});
+  if (process.body != nullptr) std::exchange(process.body, nullptr)->die();
+  process.builder->die();
+  Directory& directory = world_.actors().directory();
+  const auto end = [&](const ActorAddress& address) {
+    if (const auto actor = directory.find(address)) caf::anon_send_exit(actor, caf::exit_reason::kill);
+    directory.remove(address);
+  };
+  for (const ActorKind kind : RankActors::kinds) end({Rank{r}, kind});
+  end({Rank{r}, ActorKind::supervisor});
+  old_factories_.push_back(std::move(process.factory));
+  old_builders_.push_back(std::move(process.builder));
+  world_.clock().after(notice, [this, r, incarnation = process.incarnation] { report_death(r, incarnation); });
+}
+
+void VirtualCluster::report_death(std::uint32_t rank, Incarnation incarnation) {
+  tell<schema::FaultReport>(coordinator_address, [&](auto body) {
+    body.setRank(rank);
+    body.setCause("killed by signal 9");
+    body.setSignal(9);
+    body.setIncarnation(incarnation.value());
+  });
+}
+
+void VirtualCluster::start_again(Rank rank, Incarnation incarnation) {
+  // As the launcher: on another thread than the Coordinator's handler, which this is called from.
+  world_.clock().after(Nanos{0}, [this, rank, incarnation] {
+    kill(rank.value());
+    Process& process = processes_[rank.value()];
+    process.incarnation = incarnation;
+    world_.clock().after(start_time, [this, rank, incarnation] {
+      Process& started = processes_[rank.value()];
+      if (started.alive || started.incarnation != incarnation) return;
+      world_.letters_under_way().revive(rank);
+      spawn_supervisor(rank.value());
+    });
+  });
+}
+
+void VirtualCluster::spoil_memory(std::uint32_t rank) {
+  for (auto& [place, kept] : memory_)
+    if (place.first == rank) kept.spoilt = true;
+}
+
+bool VirtualCluster::finished(std::uint32_t started) const {
+  if (!result_.end) return false;
+  const auto dead = std::ranges::count_if(processes_, [](const Process& process) { return !process.alive && process.factory == nullptr; });
+  const auto absent_ones = static_cast<std::uint32_t>(dead) - std::min(absent, static_cast<std::uint32_t>(dead));
+  return result_.ended + result_.stuck.size() + absent_ones >= started;
 }
 
 VirtualCluster::Result VirtualCluster::run() {
@@ -141,10 +250,11 @@ VirtualCluster::Result VirtualCluster::run() {
   for (std::uint32_t r = 0; r < started; ++r) spawn_supervisor(r);
   if (before_run) before_run(*this);
   FlowResult& flow = result_.flow;
-  flow.end = world_.run([this, started] { return result_.end && result_.ended + result_.stuck.size() >= started; }, limit);
+  flow.end = world_.run([this, started] { return finished(started); }, limit);
   if (flow.end.how == RunEnd::How::finished) {
     world_.slots().expect_all_home();
-    if (result_.end->ok && absent == 0) world_.invariants().expect_complete(result_.end->last_step);
+    const bool all_alive = std::ranges::all_of(processes_, &Process::alive);
+    if (result_.end->ok && absent == 0 && all_alive) world_.invariants().expect_complete(result_.end->last_step);
   }
   flow.elapsed = world_.clock().now();
   flow.reported = world_.invariants().reported(Rank{0});

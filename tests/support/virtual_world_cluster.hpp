@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@
 
 namespace troupe {
 
-/// A whole job in a virtual world: the real Coordinator, a real Supervisor for each rank, and under them what VirtualJob has too.
+/// A whole job in a virtual world: the real Coordinator, a real Supervisor for each rank, and under them what VirtualJob has too. Processes
+/// may be killed, and are started again where the policy is to recover.
 class VirtualCluster {
  public:
   std::function<void(std::uint32_t rank, LaneKind, LaneModel&)> alter_lane;
@@ -21,10 +23,15 @@ class VirtualCluster {
   std::function<void(VirtualCluster&)> before_run;
   std::function<void(VirtualCluster&)>
       at_the_end;  ///< called when the Coordinator has joined the last step, or sealed its checkpoint: what follows is the drain
+  std::function<void(VirtualCluster&, EpochId ended)> on_recovering;
+  std::function<void(VirtualCluster&, Step)> on_kept;
   Nanos limit{std::chrono::seconds{300}};
   Nanos build_time{std::chrono::milliseconds{50}};
   Nanos train_timeout{std::chrono::seconds{100}};
   std::uint32_t absent = 0;  ///< ranks, counted from the last, that never start
+  bool respawn = false;
+  std::uint32_t attempts = 3;
+  Nanos start_time{std::chrono::milliseconds{300}};  ///< from a respawn to its Join
 
   explicit VirtualCluster(const FlowKnobs& knobs);
   ~VirtualCluster();
@@ -40,12 +47,21 @@ class VirtualCluster {
     std::map<Step, std::string> not_sealed;          ///< and why
     std::vector<std::string> stuck;                  ///< ranks that missed the abort's deadline
     std::uint32_t ended = 0;                         ///< ranks that said so
+    std::vector<BeginEpoch> epochs;
+    std::uint32_t recoveries = 0, respawns = 0;
+    std::vector<Step> kept;  ///< snapshots in memory that were sealed
   };
   Result run();
 
+  /// kill -9: the rank's process is gone, with its letters, lanes and actors; the host agent tells the Coordinator after `notice`.
+  void kill(std::uint32_t rank, Nanos notice = std::chrono::milliseconds{1});
+  /// The snapshots of one rank in memory are not what was written any more.
+  void spoil_memory(std::uint32_t rank);
+
   [[nodiscard]] VirtualWorld& world() noexcept { return world_; }
   [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
-  [[nodiscard]] SimulatedGroup& group() noexcept { return mesh_->group(CommunicatorKind::dp_shard, 0); }
+  /// dp_shard of rank 0 in the newest epoch.
+  [[nodiscard]] SimulatedGroup& group() noexcept { return meshes_.rbegin()->second->group(CommunicatorKind::dp_shard, 0); }
   [[nodiscard]] std::int64_t open_operations() const { return world_.invariants().open_operations(); }
   /// A letter as somebody outside the simulated actors would write it.
   template <class T, class Fill>
@@ -57,9 +73,25 @@ class VirtualCluster {
   class Body;
   class Factory;
   class Events;
+  struct Process {
+    bool alive = false;
+    Incarnation incarnation;
+    std::unique_ptr<Factory> factory;
+    std::unique_ptr<SimulatedLane> builder;
+    Body* body = nullptr;
+  };
+  struct Kept {
+    EpochId epoch;
+    Step step;
+    bool spoilt = false;
+  };
 
   void spawn_coordinator();
   void spawn_supervisor(std::uint32_t rank);
+  void start_again(Rank rank, Incarnation incarnation);
+  void report_death(std::uint32_t rank, Incarnation incarnation);
+  SimulatedMesh& mesh_of(EpochId epoch);
+  [[nodiscard]] bool finished(std::uint32_t started) const;
 
   const FlowKnobs knobs_;
   Result result_;
@@ -67,10 +99,12 @@ class VirtualCluster {
   std::unique_ptr<Log> log_;
   Runtime runtime_;
   std::shared_ptr<const PlanSet> plans_;
-  std::unique_ptr<SimulatedMesh> mesh_;
+  std::map<EpochId, std::unique_ptr<SimulatedMesh>> meshes_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Kept> memory_;  ///< by rank and slot: the host agent's
   std::unique_ptr<Events> events_;
-  std::vector<std::unique_ptr<Factory>> factories_;
-  std::vector<std::unique_ptr<SimulatedLane>> builders_;
+  std::vector<Process> processes_;
+  std::vector<std::unique_ptr<Factory>> old_factories_;  ///< of processes that are gone: their actors may still be ending
+  std::vector<std::unique_ptr<SimulatedLane>> old_builders_;
   std::unique_ptr<SimulatedLane> storage_;
 };
 

@@ -69,6 +69,8 @@ PlanShape shape_of(const FlowKnobs& k) {
   shape.scales = k.verdict;
   shape.snapshot = k.snapshot;
   shape.save = k.save;
+  shape.keep = k.keep;
+  shape.keeps = k.keep_every > 0;
   shape.fp8_scales = k.fp8_scales;
   shape.scales_bytes = 4;
   shape.prefetch_before_reduce = k.prefetch_before_reduce;
@@ -177,10 +179,10 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
                      .overflows = {}};
   model.after_a_failure = [&world = on.world] { return !world.invariants().first_failure().empty(); };
   model.overflows = [bad = k.overflow_step](Step step) { return step.value() == bad; };
-  rank.programs = std::make_unique<StampedRank>(model, r, on.world.findings());
+  rank.programs = std::make_unique<StampedRank>(model, r, on.world.findings(), on.first);
   if (k.device_order) {
     rank.order = std::make_unique<DeviceOrder>([plans = on.plans, &k](Step step) -> const Plan& { return plans->of(kind_of(k, step)); },
-                                               std::set<LaneKind>{LaneKind::compute, LaneKind::comm, LaneKind::optimizer, LaneKind::copy});
+                                               std::set<LaneKind>{LaneKind::compute, LaneKind::comm, LaneKind::optimizer, LaneKind::copy}, on.first);
   }
   RankParts& parts = rank.parts;
   parts.runtime = &on.runtime;
@@ -199,6 +201,7 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
   parts.compute = rank.programs->compute();
   parts.shard = rank.programs->shard();
   parts.snapshot = rank.programs->snapshot();
+  if (k.keep_every > 0) parts.keep = rank.programs->keep(on.memory ? on.memory : [](EpochId, Step, std::uint32_t) {});
   parts.dp_shard = on.mesh.member(CommunicatorKind::dp_shard, r);
   if (k.replicas > 1) parts.dp_replicate = on.mesh.member(CommunicatorKind::dp_replicate, r);
   parts.world = on.mesh.member(CommunicatorKind::world, r);
@@ -226,6 +229,12 @@ SimulatedGroup& SimulatedMesh::group(CommunicatorKind kind, std::uint32_t rank) 
 std::unique_ptr<Communicator> SimulatedMesh::member(CommunicatorKind kind, std::uint32_t rank) {
   if (kind == CommunicatorKind::dp_shard) return group(kind, rank).member(rank % shards_);
   return group(kind, rank).member(kind == CommunicatorKind::dp_replicate ? rank / shards_ : rank);
+}
+
+void SimulatedMesh::lose(std::uint32_t rank) {
+  group(CommunicatorKind::dp_shard, rank).lose(rank % shards_);
+  if (!dp_replicate_.empty()) group(CommunicatorKind::dp_replicate, rank).lose(rank / shards_);
+  whole_->lose(rank);
 }
 
 void SimulatedMesh::abort(const std::string& cause) noexcept {

@@ -37,6 +37,8 @@ struct FlowKnobs {
   bool plain_layers = false;  ///< every unit alike, as probe p13: re-gathered for its backward; else the first and last are special
   Nanos letter_delay{0}, handler_delay{0};
   std::uint64_t overflow_step = 0;  ///< this step's loss is not finite; 0: none
+  std::uint32_t keep_every = 0;     ///< steps between snapshots in memory; 0: none
+  Nanos keep{0};
 };
 /// Knobs of a seed: slots 1-4, micro-batches 1-3, layers 2-8, 2-3 steps, durations, jitter, snapshots, the ways of data parallelism.
 [[nodiscard]] FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks);
@@ -77,6 +79,8 @@ class SimulatedMesh {
   [[nodiscard]] std::unique_ptr<Communicator> member(CommunicatorKind kind, std::uint32_t rank);
   [[nodiscard]] SimulatedGroup& group(CommunicatorKind kind, std::uint32_t rank);
   void abort(const std::string& cause) noexcept;
+  /// The rank's process is gone: SimulatedGroup::lose in each of its groups.
+  void lose(std::uint32_t rank);
 
  private:
   const std::uint32_t shards_;  ///< ranks of a replica
@@ -92,6 +96,8 @@ struct SimulatedGround {
   SimulatedMesh& mesh;
   LaneObserver* observer = nullptr;
   std::function<void(LaneKind, LaneModel&)> alter_lane;
+  Step first = Step{1};  ///< of the epoch
+  StampedRank::Memory memory = {};
 };
 [[nodiscard]] SimulatedRank simulate_rank(const SimulatedGround& ground, std::uint32_t rank);
 [[nodiscard]] std::shared_ptr<const PlanSet> compile(const FlowKnobs& knobs);  ///< throws what the compiler says

@@ -7,9 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <thread>
+#include <utility>
 
 #include "src/base/log.hpp"
+#include "src/checkpoint/agent_memory.hpp"
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
 #include "tools/commands/commands.hpp"
@@ -31,6 +34,33 @@ int refuse(const Error& error) {
   return exit_usage;
 }
 
+/// Workers that the Coordinator wants to have started again. Any thread.
+class RespawnQueue {
+ public:
+  struct Request {
+    Rank rank;
+    Incarnation incarnation;
+  };
+  void add(Request request) {
+    {
+      const std::lock_guard lock(mutex_);
+      requests_.push_back(request);
+    }
+    bell_.ring();
+  }
+  [[nodiscard]] std::vector<Request> take() {
+    bell_.silence();
+    const std::lock_guard lock(mutex_);
+    return std::exchange(requests_, {});
+  }
+  [[nodiscard]] const Bell& bell() const noexcept { return bell_; }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Request> requests_;
+  Bell bell_;
+};
+
 /// From first to last worker of one run on this host.
 class Launch {
  public:
@@ -50,6 +80,7 @@ class Launch {
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
     options.coordinator = coordinator_options(config_, run_, world_size, log_);
+    options.coordinator.recovery.start_again = [this](Rank rank, Incarnation incarnation) { respawns_.add({rank, incarnation}); };
     std::string listen_on = options.listen_on;
     if (!config_.comm.interface.empty()) {
       auto found = address_of_interface(config_.comm.interface);
@@ -72,7 +103,7 @@ class Launch {
 
   Result<void> start_workers(std::uint32_t world_size, const std::string& address, const Secret& secret) {
     const std::uint32_t each = request_.ranks_in_process.value_or(1);
-    const auto start = [&](WorkerCommand command, std::uint32_t number) {
+    const auto start = [&](WorkerCommand command, std::uint32_t number) -> Result<void> {
       command.executable = worker_program();
       command.environment = {{"TROUPE_COORDINATOR", address},
                              {"TROUPE_RANK", std::to_string(number)},
@@ -82,6 +113,14 @@ class Launch {
                              {"LOCAL_RANK", std::to_string(number)},
                              {"TROUPE_NET_DEVICES", network_devices_},
                              {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
+      if (config_.elastic.keeps_snapshots() && command.arguments != std::vector<std::string>{"--loader"}) {
+        auto memory = AgentMemory::create();
+        if (!memory) return memory.error();
+        memories_.emplace_back(*memory);
+        command.memory = *memory;
+        command.environment.emplace_back("TROUPE_SNAPSHOTS", "5");
+      }
+      commands_.push_back(command);
       return agent_.start(command);
     };
     for (std::uint32_t first = 0; first < world_size; first += each) {
@@ -103,8 +142,9 @@ class Launch {
   /// Until the job has ended (its end), or is to end at once (nothing; exit_code_).
   std::optional<JobEnd> watch() {
     while (true) {
-      std::array<pollfd, 2> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}};
+      std::array<pollfd, 3> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}, pollfd{respawns_.bell().get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), -1);
+      for (const auto& request : respawns_.take()) start_again(request);
       while (const auto signal = signals_.next()) {
         if (*signal == SIGCHLD)
           look_at_workers();
@@ -115,12 +155,38 @@ class Launch {
     }
   }
 
+  [[nodiscard]] WorkerCommand* command_of(Rank rank) {
+    const auto found = std::ranges::find_if(commands_, [rank](const WorkerCommand& c) { return c.first <= rank && rank.value() - c.first.value() < c.ranks; });
+    return found == commands_.end() ? nullptr : &*found;
+  }
+
+  /// A process hosts several ranks: asked for each of them, started once. What is left of the one before is killed and reaped first.
+  void start_again(const RespawnQueue::Request& request) {
+    WorkerCommand* const command = command_of(request.rank);
+    if (command == nullptr || command->incarnation >= request.incarnation) return;
+    command->incarnation = request.incarnation;
+    if (!agent_.kill(command->first)) start_anew(*command);  // else when it is reaped
+  }
+
+  void start_anew(WorkerCommand& command) {
+    std::erase_if(ends_, [&](const WorkerEnd& end) { return end.first == command.first; });  // the run has outlived it
+    std::erase_if(command.environment, [](const auto& entry) { return entry.first == "TROUPE_INCARNATION"; });
+    command.environment.emplace_back("TROUPE_INCARNATION", std::to_string(command.incarnation.value()));
+    const auto started = agent_.start(command);
+    for (std::uint32_t i = 0; !started && i < command.ranks; ++i)
+      host_->report_death(Rank{command.first.value() + i}, started.error().message, 0, command.incarnation);
+  }
+
   void look_at_workers() {
     for (WorkerEnd& end : agent_.reap()) {
+      if (WorkerCommand* const command = command_of(end.first); command != nullptr && command->incarnation > end.incarnation) {
+        start_anew(*command);
+        continue;
+      }
       const bool loader = end.first >= first_loader_;
       if (loader && !end.clean())
         host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
-      for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal);
+      for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal, end.incarnation);
       ends_.push_back(std::move(end));
     }
   }
@@ -169,7 +235,10 @@ class Launch {
   const SignalQueue& signals_;
   JobHost* host_ = nullptr;
   std::string network_devices_;
-  Rank first_loader_;  ///< loader processes count as ranks above the world
+  Rank first_loader_;                 ///< loader processes count as ranks above the world
+  std::vector<Descriptor> memories_;  ///< the snapshots of each worker: they outlive it
+  std::vector<WorkerCommand> commands_;
+  RespawnQueue respawns_;
   HostAgent agent_;
   std::vector<WorkerEnd> ends_;
   bool asked_to_stop_ = false;

@@ -36,8 +36,13 @@ Digest proof(std::string_view purpose, const Secret& secret, const Digest& worke
 }  // namespace
 
 std::string write(const Hello& hello) {
-  return json{{"first", hello.first.value()},    {"ranks", hello.ranks}, {"world_size", hello.world_size}, {"pid", hello.pid}, {"host", hello.host},
-              {"address", to_hex(hello.address)}}
+  return json{{"first", hello.first.value()},
+              {"ranks", hello.ranks},
+              {"world_size", hello.world_size},
+              {"pid", hello.pid},
+              {"host", hello.host},
+              {"address", to_hex(hello.address)},
+              {"incarnation", hello.incarnation.value()}}
       .dump();
 }
 std::string write(const Welcome& welcome) {
@@ -52,14 +57,20 @@ std::string write(const Welcome& welcome) {
 std::string write(const std::vector<Peer>& peers) {
   json all = json::array();
   for (const Peer& peer : peers)
-    all.push_back({{"first", peer.first.value()}, {"ranks", peer.ranks}, {"pid", peer.pid}, {"host", peer.host}, {"address", to_hex(peer.address)}});
+    all.push_back({{"first", peer.first.value()},
+                   {"ranks", peer.ranks},
+                   {"pid", peer.pid},
+                   {"host", peer.host},
+                   {"address", to_hex(peer.address)},
+                   {"incarnation", peer.incarnation.value()}});
   return all.dump();
 }
 
 Result<Hello> read_hello(std::string_view text) {
   return parse<Hello>("a worker's hello", text, [](const json& j) {
     return Hello{Rank{j.at("first").get<std::uint32_t>()}, j.at("ranks").get<std::uint32_t>(), j.at("world_size").get<std::uint32_t>(),
-                 j.at("pid").get<std::uint32_t>(),         j.at("host").get<std::string>(),    bytes_of(j.at("address"))};
+                 j.at("pid").get<std::uint32_t>(),         j.at("host").get<std::string>(),    bytes_of(j.at("address")),
+                 Incarnation{j.value("incarnation", 0U)}};
   });
 }
 Result<Welcome> read_welcome(std::string_view text) {
@@ -77,7 +88,7 @@ Result<std::vector<Peer>> read_peers(std::string_view text) {
     std::vector<Peer> peers;
     for (const json& p : j)
       peers.push_back(Peer{Rank{p.at("first").get<std::uint32_t>()}, p.at("ranks").get<std::uint32_t>(), p.at("pid").get<std::uint32_t>(),
-                           p.at("host").get<std::string>(), bytes_of(p.at("address"))});
+                           p.at("host").get<std::string>(), bytes_of(p.at("address")), Incarnation{p.value("incarnation", 0U)}});
     return peers;
   });
 }

@@ -15,7 +15,7 @@
 ///   launcher → worker  answer      a nonce, HMAC over both nonces          the launcher knows the secret
 ///   worker → launcher  proof       HMAC over both nonces, Hello            so does the worker
 ///   launcher → worker  welcome     Welcome          or refused: a text
-///   launcher → worker  peers       the transport addresses of all workers, when all are here
+///   launcher → worker  peers       the transport addresses of all workers, when all are here, and again when one was started again
 /// Then the connection stays open and silent: its end tells either side that the other has ended.
 namespace troupe {
 
@@ -32,6 +32,7 @@ struct Hello {
   std::uint32_t pid = 0;
   std::string host;
   std::vector<std::byte> address;  ///< of its transport
+  Incarnation incarnation = {};    ///< of the process
 };
 
 /// What it is told.
@@ -51,6 +52,7 @@ struct Peer {
   std::uint32_t pid = 0;
   std::string host;
   std::vector<std::byte> address;
+  Incarnation incarnation = {};
 };
 
 [[nodiscard]] std::string write(const Hello&);

@@ -12,6 +12,7 @@
 #include <list>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "tools/launcher/socket.hpp"
 
@@ -165,6 +166,9 @@ bool Server::admit(Connection& connection, const std::string& payload) {
     return drop(connection, welcome.error().message);
   }
   if (!write_all(connection.socket, encode(ControlKind::welcome, write(*welcome)), write_limit)) return drop(connection, "it does not read its welcome");
+  // A rank that was started again: its connection before may not have been seen to end yet.
+  for (Connection& other : connections_)
+    if (&other != &connection && other.hello && other.hello->first == hello->first) other.hello.reset();
   connection.hello = std::move(hello.value());
   tell_peers();
   return true;
@@ -176,16 +180,15 @@ void Server::tell_peers() {
   for (const Connection& connection : connections_) {
     if (!connection.hello) continue;
     const Hello& hello = *connection.hello;
-    peers.push_back(Peer{hello.first, hello.ranks, hello.pid, hello.host, hello.address});
+    peers.push_back(Peer{hello.first, hello.ranks, hello.pid, hello.host, hello.address, hello.incarnation});
     ranks += hello.ranks;
   }
-  if (complete_ || ranks < options_.world_size) return;
-  complete_ = true;
+  if (ranks < options_.world_size) return;
   std::ranges::sort(peers, {}, &Peer::first);
   const std::string frame = encode(ControlKind::peers, write(peers));
   for (const Connection& connection : connections_)
     if (connection.hello) (void)write_all(connection.socket, frame, write_limit);  // one that is gone shows at the next poll
-  handler_.complete(peers);
+  if (!std::exchange(complete_, true)) handler_.complete(peers);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "actors/job_events.hpp"
 #include "tools/launcher/signals.hpp"
@@ -21,6 +22,14 @@ class EndKeeper final : public JobEvents {
   void checkpoint(Step step, const std::string& problem) override { next_.checkpoint(step, problem); }
   void stop_requested(const std::string& reason, Step at) override { next_.stop_requested(reason, at); }
   void fault(const std::string& cause, Rank rank, bool first) override { next_.fault(cause, rank, first); }
+  void recovering(EpochId ended, std::uint32_t attempts) override { next_.recovering(ended, attempts); }
+  void respawn(Rank rank, Incarnation incarnation) override { next_.respawn(rank, incarnation); }
+  void recovered(EpochId epoch, Step step, Nanos took) override { next_.recovered(epoch, step, took); }
+  void kept(Step step, EpochId epoch) override { next_.kept(step, epoch); }
+  void fault_fired(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override {
+    next_.fault_fired(rank, rule, where, operation);
+  }
+  void changed(Step from, const std::vector<std::string>& changes, const std::string& by) override { next_.changed(from, changes, by); }
   /// What cannot be recorded is a failure of the job, if it had none.
   void finished(const JobEnd& end) override {
     JobEnd kept = end;

@@ -56,9 +56,10 @@ struct SpawnSetup {
   }
 };
 
-void describe_spawn(SpawnSetup& setup, int log) {
+void describe_spawn(SpawnSetup& setup, int log, int memory) {
   posix_spawn_file_actions_adddup2(&setup.actions, STDOUT_FILENO, 3);
   posix_spawn_file_actions_adddup2(&setup.actions, STDERR_FILENO, 4);
+  if (memory >= 0) posix_spawn_file_actions_adddup2(&setup.actions, memory, 5);
   posix_spawn_file_actions_addopen(&setup.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&setup.actions, log, STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&setup.actions, log, STDERR_FILENO);
@@ -90,8 +91,9 @@ Result<void> HostAgent::start(const WorkerCommand& command) {
   Descriptor opened{::open(command.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
   if (!opened) return Error{fmt::format("cannot write {}: {}", command.log.string(), std::strerror(errno))};
   const Descriptor log{::fcntl(opened.get(), F_DUPFD_CLOEXEC, 10)};  // above those that the worker's setup overwrites
+  const Descriptor memory{command.memory < 0 ? -1 : ::fcntl(command.memory, F_DUPFD_CLOEXEC, 10)};
   SpawnSetup setup;
-  describe_spawn(setup, log.get());
+  describe_spawn(setup, log.get(), memory.get());
   std::vector<std::string> arguments{command.executable.string()};
   arguments.insert(arguments.end(), command.arguments.begin(), command.arguments.end());
   std::vector<std::string> environment = merged_environment(command.environment);
@@ -120,10 +122,20 @@ std::vector<WorkerEnd> HostAgent::reap() {
                              .code = WIFEXITED(status) ? WEXITSTATUS(status) : 0,
                              .lost = lost,
                              .on_our_demand = worker.killed,
-                             .log = worker.command.log});
+                             .log = worker.command.log,
+                             .incarnation = worker.command.incarnation});
     return true;
   });
   return ends;
+}
+
+bool HostAgent::kill(Rank first) {
+  const auto found = std::ranges::find_if(workers_, [first](const Worker& worker) { return worker.command.first == first; });
+  if (found == workers_.end()) return false;
+  found->killed = true;
+  ::kill(-found->pid, SIGKILL);
+  ::kill(found->pid, SIGKILL);
+  return true;
 }
 
 bool HostAgent::must_hurry(const SignalQueue* signals) {

@@ -23,6 +23,8 @@ struct WorkerCommand {
   std::filesystem::path log;                                     ///< stdout and stderr are appended here
   Rank first;
   std::uint32_t ranks = 1;
+  Incarnation incarnation = {};  ///< of this process: 0, then +1 for each time that it is started again
+  int memory = -1;               ///< a descriptor that the worker gets as number 5; -1: none
 };
 
 /// How a worker ended.
@@ -33,8 +35,9 @@ struct WorkerEnd {
   int signal = 0;              ///< that ended it; 0: it exited
   int code = 0;                ///< exit code when it exited
   bool lost = false;           ///< somebody else reaped it: how it ended is unknown
-  bool on_our_demand = false;  ///< killed by stop()
+  bool on_our_demand = false;  ///< killed by stop() or kill()
   std::filesystem::path log;
+  Incarnation incarnation = {};
   [[nodiscard]] bool clean() const noexcept { return signal == 0 && code == 0 && !lost; }
   /// "rank 1 (pid 77) was killed by signal 9 (Killed)".
   [[nodiscard]] std::string describe() const;
@@ -54,6 +57,8 @@ class HostAgent {
   /// Those that ended since the last call. Does not block; SIGCHLD says when to ask.
   [[nodiscard]] std::vector<WorkerEnd> reap();
   [[nodiscard]] std::size_t running() const noexcept { return workers_.size(); }
+  /// Ends the process that hosts ranks from `first` on, if it runs, whatever it does or waits for. False: there is none. Does not wait: reap().
+  bool kill(Rank first);
   /// Waits for all to end by themselves, at most `patience`, then kills what is left. Returns all ends. A signal that comes into
   /// `signals` meanwhile (but SIGCHLD and SIGUSR1) ends the patience.
   std::vector<WorkerEnd> stop(std::chrono::milliseconds patience, const SignalQueue* signals = nullptr);

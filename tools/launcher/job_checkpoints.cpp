@@ -48,6 +48,10 @@ void JobCheckpoints::clear_branch(Log& log) {
   branch_cleared_ = true;
 }
 
+std::uint64_t JobCheckpoints::data_row(Step step, std::uint32_t world_size) const {
+  return data_row_after(step, found_ ? &found_->start : nullptr, static_cast<std::uint64_t>(config_.global_rows(world_size)));
+}
+
 void JobCheckpoints::seal(const CheckpointParts& parts, std::uint32_t world_size, Log& log) {
   clear_branch(log);
   RunPosition position;
@@ -56,8 +60,7 @@ void JobCheckpoints::seal(const CheckpointParts& parts, std::uint32_t world_size
   position.world = world_size;
   position.config_hash = config_.hash();
   position.config = config_.to_toml();
-  const auto rows_per_step = static_cast<std::uint64_t>(config_.global_rows(world_size));
-  position.data_row = data_row_after(parts.step, found_ ? &found_->start : nullptr, rows_per_step);
+  position.data_row = data_row(parts.step, world_size);
   position.tokens = parts.total_tokens;
   position.model_only = model_only(parts.step);
   std::vector<SavedShard> shards;

@@ -28,6 +28,8 @@ class JobCheckpoints {
   /// Manifest, rename, purge. Blocks; on a storage lane. Throws std::runtime_error with what the storage said; nothing is sealed then.
   /// Before the first seal, checkpoints newer than the one resumed from are set aside, so that the newest is always one of this run.
   void seal(const CheckpointParts& parts, std::uint32_t world_size, Log& log);
+  /// Rows of data used when `step` of a run of `world_size` ranks is over.
+  [[nodiscard]] std::uint64_t data_row(Step step, std::uint32_t world_size) const;
   /// Removes what ranks wrote of a checkpoint that lacks a part. Blocks; on a storage lane.
   void give_up(Step step, EpochId epoch) { (void)store_.give_up(step, epoch); }  // what cannot be removed goes with the next seal or start
   /// Does the checkpoint of this step hold weights alone?

@@ -26,6 +26,14 @@ class Host final : public JobHost {
     options_.coordinator.epoch.world_size = options_.world_size;
     options_.coordinator.epoch.job = options_.job;
     options_.coordinator.storage = storage_.get();
+    if (auto& start_again = options_.coordinator.recovery.start_again)
+      start_again = [this, given = std::move(start_again)](Rank rank, Incarnation incarnation) {
+        {
+          const std::lock_guard lock(mutex_);
+          lives_[rank] = incarnation;
+        }
+        given(rank, incarnation);
+      };
     TransportOptions transport;
     transport.session = session_of(options_.secret);
     transport.self = {launcher_rank, Incarnation{0}};
@@ -52,7 +60,7 @@ class Host final : public JobHost {
   Result<void> listen() {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); },
-                                   [](const std::vector<Peer>&) {}};
+                                   [this](const std::vector<Peer>&) { complete_ = true; }};
     coordinator_ = spawn<Coordinator>(*system_, ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
     directory_.add(coordinator_address, coordinator_.actor());  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
@@ -68,19 +76,20 @@ class Host final : public JobHost {
   void request_stop(const std::string& reason) override {
     send<schema::StopRequested>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [&](auto body) { body.setReason(reason); });
   }
-  void report_death(Rank rank, const std::string& cause, int signal) override {
+  void report_death(Rank rank, const std::string& cause, int signal, Incarnation incarnation) override {
     send<schema::FaultReport>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [&](schema::FaultReport::Builder body) {
       body.setRank(rank.value());
       body.setCause(cause);
       body.setSignal(signal);
+      body.setIncarnation(incarnation.value());
     });
   }
 
  private:
-  /// On the control server's thread. Whoever knows the secret but does not fit ends the job: it would never be complete.
+  /// On the control server's thread. Whoever knows the secret but does not fit ends the job while it is not complete: it would never be.
   Result<Welcome> admit(const Hello& hello) {
     const auto refuse = [&](std::string problem) {
-      report_death(hello.first, problem, 0);
+      if (!complete_) report_death(hello.first, problem, 0, hello.incarnation);
       return Error{std::move(problem)};
     };
     if (hello.world_size != options_.world_size)
@@ -92,12 +101,15 @@ class Host final : public JobHost {
                                 hello.host, options_.world_size));
     for (std::uint32_t i = 0; i < hello.ranks; ++i) {
       const Rank rank{hello.first.value() + i};
-      const auto [earlier, fresh] = pids_.emplace(rank, hello.pid);
+      if (const Incarnation life = life_of(rank); life != hello.incarnation)
+        return refuse(fmt::format("rank {} (pid {} on {}) joined as incarnation {}, but {} is expected: its process was taken for dead", rank.value(),
+                                  hello.pid, hello.host, hello.incarnation.value(), life.value()));
+      const auto [earlier, fresh] = pids_.emplace(std::pair(rank, hello.incarnation), hello.pid);
       if (!fresh)
         return refuse(fmt::format("rank {} joined twice: first pid {}, then pid {} on {}; give each worker its own TROUPE_RANK (or RANK)", rank.value(),
                                   earlier->second, hello.pid, hello.host));
     }
-    if (auto linked = link_->connect(hello.first, hello.ranks, Incarnation{0}, hello.address); !linked) return refuse(linked.error().message);
+    if (auto linked = link_->connect(hello.first, hello.ranks, hello.incarnation, hello.address); !linked) return refuse(linked.error().message);
     Welcome welcome;
     welcome.config = options_.config;
     welcome.job = options_.job;
@@ -107,11 +119,16 @@ class Host final : public JobHost {
     return welcome;
   }
 
+  Incarnation life_of(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    return lives_[rank];
+  }
+
   void gone(Rank first, std::uint32_t ranks) {
     if (!options_.watches_connections) return;
     for (std::uint32_t i = 0; i < ranks; ++i) {
       const Rank rank{first.value() + i};
-      report_death(rank, fmt::format("the process of rank {} has ended (its control connection closed)", rank.value()), 0);
+      report_death(rank, fmt::format("the process of rank {} has ended (its control connection closed)", rank.value()), 0, Incarnation{});
     }
   }
 
@@ -125,7 +142,10 @@ class Host final : public JobHost {
   std::unique_ptr<ActorSystem> system_;
   std::unique_ptr<LetterLink> link_;
   SpawnedActor coordinator_;
-  std::map<Rank, std::uint32_t> pids_;
+  std::map<std::pair<Rank, Incarnation>, std::uint32_t> pids_;
+  std::mutex mutex_;
+  std::map<Rank, Incarnation> lives_;  ///< of processes that are started again: which is expected
+  bool complete_ = false;              ///< all ranks have been here; of the control server's thread
   std::unique_ptr<ControlServer> server_;
 };
 

@@ -39,8 +39,8 @@ class JobHost {
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
   /// All ranks stop at the next step boundary.
   virtual void request_stop(const std::string& reason) = 0;
-  /// A rank's process has ended. Ignored once the rank has stopped as it should.
-  virtual void report_death(Rank rank, const std::string& cause, int signal) = 0;
+  /// A rank's process has ended, in this of its lives. Ignored once the rank has stopped as it should, or its next life was asked for.
+  virtual void report_death(Rank rank, const std::string& cause, int signal, Incarnation incarnation = {}) = 0;
   /// How the job ended; empty while it lives. `bell` rings when it changes.
   [[nodiscard]] virtual std::optional<JobEnd> end() const = 0;
   [[nodiscard]] virtual const Bell& bell() const noexcept = 0;

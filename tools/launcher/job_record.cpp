@@ -58,16 +58,23 @@ void JobRecord::warn_once(const Result<void>& written) {
 }
 
 void JobRecord::joined(const JoinedRank& rank, std::uint32_t so_far) {
-  write("joined", {{"rank", rank.rank.value()}, {"pid", rank.pid}, {"host", rank.host}, {"restored", rank.restored.value()}});
-  if (so_far == options_.world_size) log_.info(fmt::format("all {} ranks have joined", options_.world_size));
+  write("joined",
+        {{"rank", rank.rank.value()}, {"pid", rank.pid}, {"host", rank.host}, {"restored", rank.restored.value()}, {"incarnation", rank.incarnation.value()}});
+  if (so_far == options_.world_size && rank.incarnation == Incarnation{0}) log_.info(fmt::format("all {} ranks have joined", options_.world_size));
 }
 
 void JobRecord::epoch_begun(const BeginEpoch& epoch) {
   std::vector<std::uint32_t> members;
   for (const Rank rank : epoch.members) members.push_back(rank.value());
-  write("epoch",
-        {{"epoch", epoch.epoch.value()}, {"members", members}, {"first_step", epoch.first_step.value()}, {"restore_step", epoch.restore_step.value()}});
-  if (epoch.restore_step > Step{0}) log_.info(fmt::format("resuming from the checkpoint of step {}", epoch.restore_step.value()));
+  write("epoch", {{"epoch", epoch.epoch.value()},
+                  {"members", members},
+                  {"first_step", epoch.first_step.value()},
+                  {"restore_step", epoch.restore_step.value()},
+                  {"restored_from", describe(epoch.restore)}});
+  if (epoch.epoch > EpochId{1})
+    log_.info(fmt::format("epoch {} goes on after step {}, from {}", epoch.epoch.value(), epoch.restore_step.value(), describe(epoch.restore)));
+  else if (epoch.restore_step > Step{0})
+    log_.info(fmt::format("resuming from the checkpoint of step {}", epoch.restore_step.value()));
 }
 
 void JobRecord::epoch_ready(EpochId epoch, std::uint64_t arena_bytes) {
@@ -112,6 +119,26 @@ void JobRecord::fault(const std::string& cause, Rank rank, bool first) {
   else
     log_.debug("then: " + cause);
 }
+
+void JobRecord::recovering(EpochId ended, std::uint32_t attempts) {
+  write("recovering", {{"epoch", ended.value()}, {"attempts", attempts}});
+  recovering_ = true;
+  log_.warning(fmt::format("epoch {} has ended; the ranks come to rest and go on from the newest snapshot (elastic.policy = \"respawn\")", ended.value()));
+}
+
+void JobRecord::respawn(Rank rank, Incarnation incarnation) {
+  write("respawn", {{"rank", rank.value()}, {"incarnation", incarnation.value()}});
+  log_.warning(fmt::format("the process of rank {} is started again, for the {}. time", rank.value(), incarnation.value()));
+}
+
+void JobRecord::recovered(EpochId epoch, Step step, Nanos took) {
+  const double seconds = std::chrono::duration<double>(took).count();
+  write("recovered", {{"epoch", epoch.value()}, {"step", step.value()}, {"seconds", seconds}});
+  recovering_ = false;
+  log_.info(fmt::format("recovered: step {}, the first new one, {:.2f} s after the fault", step.value(), seconds));
+}
+
+void JobRecord::kept(Step step, EpochId epoch) { write("kept", {{"step", step.value()}, {"epoch", epoch.value()}}); }
 
 void JobRecord::finished(const JobEnd& end) {
   write("end", {{"ok", end.ok},

@@ -36,6 +36,10 @@ class JobRecord final : public JobEvents {
   void checkpoint(Step step, const std::string& problem) override;
   void stop_requested(const std::string& reason, Step at) override;
   void fault(const std::string& cause, Rank rank, bool first) override;
+  void recovering(EpochId ended, std::uint32_t attempts) override;
+  void respawn(Rank rank, Incarnation incarnation) override;
+  void recovered(EpochId epoch, Step step, Nanos took) override;
+  void kept(Step step, EpochId epoch) override;
   void finished(const JobEnd& end) override;
   /// Of the newest step that this run made; empty before the first. Asked when the job has ended.
   [[nodiscard]] std::optional<double> last_loss() const noexcept { return last_loss_; }
@@ -54,6 +58,7 @@ class JobRecord final : public JobEvents {
   ConsoleReporter console_;
   std::optional<double> last_loss_;
   bool warned_ = false;
+  bool recovering_ = false;  ///< since a fault, until a new step
 };
 
 }  // namespace troupe

@@ -117,6 +117,14 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
     return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
   };
   options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
+  options.data_row = [checkpoints = run.checkpoints, world_size](Step step) { return checkpoints->data_row(step, world_size); };
+  options.heartbeat_timeout = std::max<Nanos>(options.heartbeat_timeout, options.train_timeout);
+  options.recovery.respawn = config.elastic.respawn();
+  options.recovery.attempts = static_cast<std::uint32_t>(config.elastic.attempts);
+  options.recovery.keep_every = config.elastic.keeps_snapshots() ? static_cast<std::uint32_t>(config.elastic.memory_interval) : 0;
+  options.recovery.describe_data = [row = options.data_row](Step step) {
+    return fmt::format("rows {} to {} of the data order", row(Step{step.value() - 1}), row(step) - 1);
+  };
   options.seal = [checkpoints = run.checkpoints, world_size, &log](const CheckpointParts& parts) { checkpoints->seal(parts, world_size, log); };
   options.give_up = [checkpoints = run.checkpoints](Step step, EpochId epoch) { checkpoints->give_up(step, epoch); };
   return options;

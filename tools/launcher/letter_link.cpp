@@ -42,6 +42,7 @@ std::vector<std::byte> LetterLink::address() const {
 }
 
 Result<void> LetterLink::connect(Rank first, std::uint32_t ranks, Incarnation incarnation, const std::vector<std::byte>& address) {
+  forget(first);
   if (auto connected = transport_->connect(first, incarnation, as_text(address)); !connected) return connected;
   const std::lock_guard lock(mutex_);
   peers_.push_back(first);
@@ -49,10 +50,26 @@ Result<void> LetterLink::connect(Rank first, std::uint32_t ranks, Incarnation in
   return {};
 }
 
-void LetterLink::know(const std::vector<Peer>& peers, Incarnation) {
-  const std::lock_guard lock(mutex_);
-  for (const Peer& peer : peers)
+void LetterLink::forget(Rank first) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::erase(peers_, first) == 0) return;
+    std::erase_if(processes_, [first](const auto& entry) { return entry.second == first; });
+  }
+  transport_->close(first, CloseMode::force, Nanos{0}, nullptr);
+}
+
+void LetterLink::know(const std::vector<Peer>& peers) {
+  for (const Peer& peer : peers) {
+    const bool again = [&] {
+      const std::lock_guard lock(mutex_);
+      const auto before = known_.find(peer.first);
+      return before != known_.end() && before->second.incarnation != peer.incarnation;
+    }();
+    if (again) forget(peer.first);
+    const std::lock_guard lock(mutex_);
     for (std::uint32_t i = 0; i < peer.ranks; ++i) known_[Rank{peer.first.value() + i}] = peer;
+  }
 }
 
 Result<Rank> LetterLink::connected_process_of(Rank rank) {
@@ -65,7 +82,7 @@ Result<Rank> LetterLink::connected_process_of(Rank rank) {
     if (known == known_.end()) return Error{fmt::format("the process of rank {} is not known", rank.value())};
     peer = known->second;
   }
-  if (auto connected = connect(peer.first, peer.ranks, Incarnation{0}, peer.address); !connected) return connected.error();
+  if (auto connected = connect(peer.first, peer.ranks, peer.incarnation, peer.address); !connected) return connected.error();
   return peer.first;
 }
 

@@ -29,10 +29,10 @@ class LetterLink final : public RemoteSender {
   LetterLink& operator=(const LetterLink&) = delete;
 
   [[nodiscard]] std::vector<std::byte> address() const;
-  /// The process of ranks first … first + ranks − 1.
+  /// The process of ranks first … first + ranks − 1. A link to an earlier incarnation of it is cut.
   [[nodiscard]] Result<void> connect(Rank first, std::uint32_t ranks, Incarnation incarnation, const std::vector<std::byte>& address);
-  /// Processes to connect to when the first letter for them comes.
-  void know(const std::vector<Peer>& peers, Incarnation incarnation);
+  /// Processes to connect to when the first letter for them comes. Links to earlier incarnations of theirs are cut.
+  void know(const std::vector<Peer>& peers);
   /// Connects to the process of a known rank now, if it is not yet. Any thread.
   [[nodiscard]] Result<void> connect_to(Rank rank);
   [[nodiscard]] Transport& transport() noexcept { return *transport_; }
@@ -43,6 +43,7 @@ class LetterLink final : public RemoteSender {
   void deafen();
 
  private:
+  void forget(Rank first);
   [[nodiscard]] Rank process_of(Rank rank);
   [[nodiscard]] Result<Rank> connected_process_of(Rank rank);
 

@@ -52,7 +52,7 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   return options;
 }
 
-PlanShape shape_of(const TrainingEstimate& estimate, const TrainingOptions& options, const std::string& reshard) {
+PlanShape shape_of(const TrainingEstimate& estimate, const TrainingOptions& options, const std::string& reshard, bool keeps) {
   PlanShape shape;
   shape.micro_batches = options.micro_batches;
   for (const UnitCost& cost : estimate.units) {
@@ -76,6 +76,7 @@ PlanShape shape_of(const TrainingEstimate& estimate, const TrainingOptions& opti
   shape.replicas = options.replicas;
   shape.reduce_last = options.sums_micro_batches();
   shape.fp8_scales = options.float8.enable && !estimate.layout.float8.converted.empty();
+  shape.keeps = keeps;
   shape.scales_bytes = estimate.layout.float8.converted.size() * sizeof(float);
   return shape;
 }
@@ -141,7 +142,8 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   job.slots = *slots;
   if (auto limited = limit_arena(job, config, device_memory); !limited) return limited.error();
   try {
-    job.shape = shape_of(estimate_training(job.model, job.options), job.options, config.parallelism.fsdp_reshard_after_forward);
+    job.shape =
+        shape_of(estimate_training(job.model, job.options), job.options, config.parallelism.fsdp_reshard_after_forward, config.elastic.keeps_snapshots());
   } catch (const std::invalid_argument& error) {
     return Error{error.what()};
   }

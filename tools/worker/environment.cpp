@@ -85,6 +85,14 @@ Result<WorkerPlace> place_worker(const Environment& environment) {
     auto filled = fill_numbers(reader, {"TROUPE_RANK", "RANK", "SLURM_PROCID"}, {"TROUPE_WORLD_SIZE", "WORLD_SIZE", "SLURM_NTASKS"},
                                {"LOCAL_RANK", "SLURM_LOCALID"}, place);
     if (!filled) return filled.error();
+    auto incarnation = reader.number({"TROUPE_INCARNATION"}, 0);
+    if (!incarnation) return incarnation.error();
+    place.incarnation = Incarnation{*incarnation};
+    if (reader.text("TROUPE_SNAPSHOTS")) {
+      auto descriptor = reader.number({"TROUPE_SNAPSHOTS"}, std::nullopt, 1024);
+      if (!descriptor) return descriptor.error();
+      place.snapshot_descriptor = static_cast<int>(*descriptor);
+    }
     return place;
   }
   if (reader.text("RANK")) {

@@ -22,7 +22,9 @@ struct WorkerPlace {
   std::uint32_t local_rank = 0;
   std::string coordinator_host;
   std::uint16_t coordinator_port = 0;
-  bool hosts_coordinator = false;  ///< rank 0 without a launcher: it hosts the Coordinator at that port
+  Incarnation incarnation;                 ///< of the process: TROUPE_INCARNATION
+  std::optional<int> snapshot_descriptor;  ///< of the host agent's memory: TROUPE_SNAPSHOTS
+  bool hosts_coordinator = false;          ///< rank 0 without a launcher: it hosts the Coordinator at that port
 };
 
 /// TROUPE_COORDINATOR (with TROUPE_RANK, TROUPE_WORLD_SIZE; else the starter's) wins; then torchrun's RANK, WORLD_SIZE, LOCAL_RANK,

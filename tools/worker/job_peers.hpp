@@ -17,7 +17,7 @@ class JobPeers {
  public:
   void set(std::vector<Peer> peers);
   /// Blocks until they were told, at most `limit`; an Error then, and when `stop` is requested.
-  [[nodiscard]] Result<std::vector<Peer>> wait(const std::stop_token& stop, Nanos limit) const;
+  [[nodiscard]] Result<std::vector<Peer>> wait(const std::stop_token& stop, Nanos limit, std::uint64_t respawns = 0) const;
 
  private:
   mutable std::mutex mutex_;

@@ -135,7 +135,7 @@ class LoaderProcess {
 
   /// On the control connection's thread: all processes of the job are there.
   void meet(const std::vector<Peer>& peers) {
-    link_->know(peers, Incarnation{0});
+    link_->know(peers);
     for (std::uint32_t rank = place_.rank.value(); rank < place_.world_size; rank += hosts_) {
       const auto peer = std::ranges::find_if(peers, [rank](const Peer& p) { return p.first.value() <= rank && rank - p.first.value() < p.ranks; });
       if (peer == peers.end()) continue;

@@ -17,6 +17,9 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
         fmt::format("data.loader_hosts = {}: loader processes are started by `troupe train`; under torchrun and Slurm set it to 0", config.data.loader_hosts)};
   if (config.checkpoint.create_seed_checkpoint)
     return Error{"checkpoint.create_seed_checkpoint: a seed checkpoint is written by `troupe train`, with one rank"};
+  if (config.elastic.respawn())
+    return Error{
+        "elastic.policy = \"respawn\": processes are started again by `troupe train`; under torchrun and Slurm use policy = \"stop\" and their own restarts"};
   auto run = prepare_run(config, config_file, overwrite);
   if (!run) return run.error();
   std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};

@@ -45,7 +45,7 @@ Result<CollectivePath> choose_collectives(const std::string& setting, std::span<
 }
 
 std::shared_ptr<Communicator> RankCommunicators::make(const EpochStart& start, const std::string& name, Nanos timeout, const std::stop_token& stop) const {
-  const auto peers = ground_.peers->wait(stop, timeout);
+  const auto peers = ground_.peers->wait(stop, timeout, start.respawns);
   if (!peers) throw std::runtime_error(peers.error().message);
   const auto path = choose_collectives(ground_.setting, *peers, start.members);
   if (!path) throw std::runtime_error(path.error().message);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "src/checkpoint/agent_memory.hpp"
 #include "src/checkpoint/checkpoint_store.hpp"
 #include "src/checkpoint/restore.hpp"
 #include "src/checkpoint/restore_point.hpp"
@@ -70,8 +71,8 @@ class TrainingRankBody final : public RankBody {
   std::unique_ptr<TrainingModel> model_;
   std::shared_ptr<LoaderProgram> loader_;
   std::shared_ptr<SnapshotProgram> snapshot_;
+  std::shared_ptr<KeepProgram> keep_;
   std::shared_ptr<Communicator> dp_shard_, dp_replicate_, world_;
-  RunPosition restored_;
   EdgeLayout layout_;
   std::shared_ptr<Profiler> profiler_;
   mutable bool told_of_memory_ = false;
@@ -100,6 +101,11 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     snapshot.export_type = export_type(options_.config.checkpoint);
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
+  if (options_.config.elastic.keeps_snapshots()) {
+    if (options_.memory == nullptr) throw std::runtime_error("elastic.policy = \"respawn\" needs `troupe train`, whose launcher holds the snapshots");
+    keep_ = make_keep_program(model_->state(), {.copy_out = device_->host_visible() ? KeepOptions{}.copy_out : copies_out_of(*device_), .copy_in = {}},
+                              *options_.memory);
+  }
   layout_ = edges_of(job_, model_->estimate(), snapshot_ ? snapshot_->snapshot_bytes() : 0);
   if (const ProfilingSettings& profiling = options_.config.profiling; profiling.enable_profiling || profiling.enable_memory_snapshot)
     profiler_ = std::make_shared<Profiler>(Profiler::Options{.settings = profiling,
@@ -108,7 +114,8 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
                                                              .tracer = options_.tracer,
                                                              .log = &options_.runtime->log,
                                                              .layout = memory_layout_json(model_->estimate(), layout_)});
-  if (start.rank == Rank{0}) tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), start.first_step, options_.world_size);
+  if (start.rank == Rank{0} && start.epoch == EpochId{1})
+    tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), start.first_step, options_.world_size);
   connect(start, stop);
 }
 
@@ -122,12 +129,27 @@ std::uint64_t TrainingRankBody::arena_bytes() const {
 
 void TrainingRankBody::fill_state(const EpochStart& start) {
   model_->initialise(static_cast<std::uint64_t>(options_.config.debug.seed));
+  const auto require = [](const Result<void>& done) {
+    if (!done) throw RestorePointLost(done.error().message);
+  };
+  const EpochOrigin& from = start.restore;
+  if (from.place == EpochOrigin::Place::memory) {
+    if (options_.memory == nullptr) throw RestorePointLost("this process has no memory of its host agent");
+    options_.memory->reserve(kept_bytes(model_->state()));
+    require(restore_kept(model_->state(), {.copy_out = {}, .copy_in = copies_into(*device_)}, *options_.memory, from.slot, from.epoch, from.step));
+    return model_->after_restore();
+  }
+  if (start.restore_step != options_.resumed_from) {  // a checkpoint that this run has sealed: all of it
+    const auto found = checkpoints_.open(start.restore_step);
+    if (!found) throw RestorePointLost(found.error().message);
+    require(restore_state(found->manifest, found->folder, *storage_, model_->state(), {.copy_in = copies_into(*device_)}));
+    return model_->after_restore();
+  }
   const auto point = take(restore_point_at(start.restore_step, options_.config.checkpoint, checkpoints_, *storage_));
   if (!point) return;
-  restored_ = point->start;
   const RestoreOptions parts{.model_only = !point->optimizer, .leave_model = !point->model, .copy_in = copies_into(*device_)};
   const auto& [folder, manifest] = point->checkpoint;
-  if (auto restored = restore_state(manifest, folder, *storage_, model_->state(), parts); !restored) throw std::runtime_error(restored.error().message);
+  require(restore_state(manifest, folder, *storage_, model_->state(), parts));
   model_->after_restore();
 }
 
@@ -151,9 +173,9 @@ void TrainingRankBody::open_data(const EpochStart& start) {
   LoaderOptions loader = loader_options(options_.config, start.rank.value(), options_.world_size);
   if (start.restore_step > Step{0}) {
     loader.first_step = start.first_step;
-    loader.first_row = restored_.data_row;
+    loader.first_row = start.data_row;
   }
-  if (start.rank == Rank{0})
+  if (start.rank == Rank{0} && start.epoch == EpochId{1})
     options_.runtime->log.info(
         fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
   loader.device = device_.get();
@@ -198,6 +220,7 @@ RankParts TrainingRankBody::parts() {
   parts.shard = {std::shared_ptr<void>{}, &model_->shards()};
   parts.snapshot = snapshot_;
   parts.observer = profiler_;
+  parts.keep = keep_;
   parts.dp_shard = dp_shard_;
   parts.dp_replicate = dp_replicate_;
   parts.world = world_;
@@ -212,9 +235,25 @@ std::unique_ptr<RankBody> TrainingRankFactory::build(const EpochStart& start) {
     const auto seed = static_cast<std::uint64_t>(options_.config.debug.seed);
     faults_ = std::make_shared<FaultPlan>(start.rank, seed, take(rules_of(options_.config.faults)));
   }
-  return std::make_unique<TrainingRankBody>(options_, start, faults_, stop_.get_token());
+  std::stop_token stop;
+  {
+    const std::lock_guard lock(mutex_);
+    if (cancelled_ >= start.epoch) throw std::runtime_error("the epoch ended before it began");
+    stop_ = std::stop_source();
+    stop = stop_.get_token();
+    building_ = start.epoch;
+  }
+  return std::make_unique<TrainingRankBody>(options_, start, faults_, stop);
 }
 
-void TrainingRankFactory::cancel(const std::string&) noexcept { stop_.request_stop(); }
+void TrainingRankFactory::cancel(EpochId epoch, const std::string&) noexcept {
+  std::stop_source running;
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_ = std::max(cancelled_, epoch);
+    if (building_ <= epoch) running = stop_;
+  }
+  running.request_stop();
+}
 
 }  // namespace troupe

@@ -14,6 +14,7 @@
 namespace troupe {
 
 class ActorSystem;
+class AgentMemory;
 class FaultPlan;
 class RingTracer;
 
@@ -21,11 +22,13 @@ struct TrainingRankOptions {
   JobConfig config;
   std::uint32_t world_size = 1;
   std::filesystem::path run_folder;
+  Step resumed_from;           ///< what the run began from; 0: initial weights, or those of checkpoint.initial_load_path
   Runtime* runtime = nullptr;  ///< of this rank
   Directory* directory = nullptr;
   ActorSystem* system = nullptr;
   const RankCommunicators* communicators = nullptr;
   LoaderBatches* batches = nullptr;  ///< of the process
+  AgentMemory* memory = nullptr;     ///< of this rank, in the host agent; null: none
   RingTracer* tracer = nullptr;      ///< null: off
 };
 
@@ -35,12 +38,14 @@ class TrainingRankFactory final : public RankFactory {
  public:
   explicit TrainingRankFactory(TrainingRankOptions options) : options_(std::move(options)) {}
   [[nodiscard]] std::unique_ptr<RankBody> build(const EpochStart& start) override;
-  void cancel(const std::string& cause) noexcept override;
+  void cancel(EpochId epoch, const std::string& cause) noexcept override;
 
  private:
   TrainingRankOptions options_;
   std::shared_ptr<FaultPlan> faults_;  ///< of the rank, through all its epochs: what has fired has fired
-  std::stop_source stop_;
+  std::mutex mutex_;
+  std::stop_source stop_;  ///< of the build that runs
+  EpochId building_, cancelled_;
 };
 
 }  // namespace troupe

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "actors/supervisor.hpp"
+#include "src/checkpoint/agent_memory.hpp"
 #include "src/checkpoint/restore_point.hpp"
 #include "src/config/load_extension.hpp"
 #include "src/runtime/spawned_actor.hpp"
@@ -78,6 +79,7 @@ struct HostedRank {
   Rank rank;
   std::unique_ptr<Log> log;
   Runtime runtime;
+  std::unique_ptr<AgentMemory> memory;  ///< null: nobody holds any for this rank
   std::unique_ptr<Lane> builder;
   std::unique_ptr<TrainingRankFactory> factory;
   SpawnedActor supervisor;
@@ -120,7 +122,7 @@ class Worker {
   Result<Hello> hello(const Secret& secret) {
     TransportOptions options;
     options.session = session_of(secret);
-    options.self = {place_.rank, Incarnation{0}};
+    options.self = {place_.rank, place_.incarnation};
     options.devices = network_devices(environment_, config_ ? config_->comm.interface : std::string{});
     if (!config_ || config_->trace.enable || config_->profiling.enable_profiling) options.tracer = &transport_tracer_;
     link_ = std::make_unique<LetterLink>(
@@ -134,6 +136,7 @@ class Worker {
     said.pid = static_cast<std::uint32_t>(::getpid());
     said.host = host_name();
     said.address = link_->address();
+    said.incarnation = place_.incarnation;
     return said;
   }
 
@@ -158,7 +161,7 @@ class Worker {
     if (auto connected = link_->connect(launcher_rank, 1, Incarnation{0}, welcome.address); !connected) return connected;
     directory_.set_remote(link_.get());
     const auto told = [this](const std::vector<Peer>& peers) {
-      link_->know(peers, Incarnation{0});
+      link_->know(peers);
       peers_.set(peers);
     };
     client_->watch({told, [this](const std::string& why) { notices_.give_up(why); }});
@@ -192,14 +195,17 @@ class Worker {
                                .shown = std::find(shown.begin(), shown.end(), static_cast<std::int64_t>(rank.value())) != shown.end(),
                                .launched = launched_};
       auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
+      if (place_.snapshot_descriptor) hosted->memory = std::make_unique<AgentMemory>(*place_.snapshot_descriptor, rank.value() - place_.rank.value());
       TrainingRankOptions parts{.config = *config_,
                                 .world_size = place_.world_size,
                                 .run_folder = folder,
+                                .resumed_from = wanted,
                                 .runtime = &hosted->runtime,
                                 .directory = &directory_,
                                 .system = system_.get(),
                                 .communicators = communicators_.get(),
                                 .batches = &batches_,
+                                .memory = hosted->memory.get(),
                                 .tracer = tracer_.get()};
       hosted->factory = std::make_unique<TrainingRankFactory>(std::move(parts));
       SupervisorOptions options{.world_size = place_.world_size,
@@ -207,6 +213,7 @@ class Worker {
                                 .host = host_name(),
                                 .pid = static_cast<std::uint32_t>(::getpid()),
                                 .restored = seen,
+                                .incarnation = place_.incarnation,
                                 .factory = hosted->factory.get(),
                                 .builder = hosted->builder.get(),
                                 .events = &notices_};

@@ -46,6 +46,8 @@ void fill_list(DynamicList::Builder list, const std::string& name) {
   for (unsigned i = 0; i < list.size(); ++i) {
     if (list.getSchema().whichElementType() == capnp::schema::Type::STRUCT)
       fill(list[i].as<DynamicStruct>());
+    else if (list.getSchema().whichElementType() == capnp::schema::Type::TEXT)
+      list.set(i, capnp::Text::Reader((name + " " + std::to_string(i)).c_str()));
     else
       list.set(i, number_for(name) + i);
   }

@@ -1,0 +1,70 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "actors/coordinator.hpp"
+
+/// What takes too long, and who holds it up.
+namespace troupe {
+namespace {
+
+double seconds(Nanos time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace
+
+void Coordinator::check_deadlines() {
+  const Nanos now = runtime().clock.now();
+  if (phase_ == Phase::draining || phase_ == Phase::ending) {
+    if (now - phase_since_ <= options_.stop_timeout) return;
+    if (phase_ == Phase::ending) return finish();
+    return raise({.cause = fmt::format("after {:.0f} s {} of {} ranks have stopped; {}", seconds(options_.stop_timeout), epoch_->stopped.size(),
+                                       epoch_->begun.members.size(), members_.describe_slowest(epoch_->stopped)),
+                  .rank = {}});
+  }
+  if (phase_ == Phase::gathering) return;  // decide_epoch() knows its own deadline
+  if (phase_ == Phase::recovering) return check_rest();
+  if (const auto rank = members_.silent(now, options_.heartbeat_timeout)) {
+    dead_.insert(*rank);
+    return raise({.cause = fmt::format("rank {} has sent no heartbeat for {:.0f} s: its process is stopped or its host is gone", rank->value(),
+                                       seconds(options_.heartbeat_timeout)),
+                  .rank = rank,
+                  .signal = 0,
+                  .final = false,
+                  .process_gone = true});
+  }
+  if (phase_ == Phase::preparing && now - phase_since_ > options_.epoch.init_timeout)
+    return raise({.cause = fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks are ready for the first step; {}",
+                                       seconds(options_.epoch.init_timeout), epoch_->plans.size(), epoch_->begun.members.size(), members_.describe_slowest()),
+                  .rank = {}});
+  if (phase_ == Phase::running) check_progress(now);
+}
+
+/// Recovering: whoever does not come to rest is started again; whoever does not come back, decide_epoch() names.
+void Coordinator::check_rest() {
+  if (runtime().clock.now() - phase_since_ <= options_.stop_timeout) return;
+  for (const Rank member : epoch_->begun.members) {
+    if (resting_.contains(member) || dead_.contains(member)) continue;
+    process_ended(member, {.cause = fmt::format("rank {} did not come to rest within {:.0f} s; {}", member.value(), seconds(options_.stop_timeout),
+                                                members_.describe_slowest(resting_)),
+                           .rank = member});
+    if (phase_ != Phase::recovering) return;
+  }
+}
+
+void Coordinator::check_progress(Nanos now) {
+  const Step newest = epoch_->reports.last_joined();
+  const bool early = (epoch() == EpochId{1} && newest < epoch_->begun.first_step) || newest == horizon_->last_step() ||
+                     horizon_->waits(newest, !epoch_->unsealed.empty());  // the first step, or a checkpoint's file
+  const Nanos limit = early ? std::max(options_.epoch.init_timeout, options_.train_timeout) : options_.train_timeout;
+  if (now - progress_at_ <= limit) return;
+  const auto culprit = members_.culprit(now, options_.silence);
+  Fault fault{.cause = fmt::format("no step was finished for {:.0f} s ({}); newest step of all ranks: {}; {}{}", seconds(limit),
+                                   early ? "comm.init_timeout_seconds" : "comm.train_timeout_seconds", newest.value(),
+                                   culprit ? culprit->text + "; " : std::string{}, members_.describe_slowest()),
+              .rank = culprit ? std::optional(culprit->rank) : std::nullopt};
+  fault.process_gone = culprit && culprit->silent;
+  if (fault.process_gone) dead_.insert(culprit->rank);
+  raise(std::move(fault));
+}
+
+}  // namespace troupe

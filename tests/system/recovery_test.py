@@ -1,0 +1,112 @@
+"""elastic.policy = "respawn": processes are killed, stopped or fail, and the run tells what an undisturbed one tells."""
+import json
+import os
+import signal
+import unittest
+
+from job import Job, alive, finish, wait_until
+
+TOLD = ("step", "loss", "grad_norm", "lr", "outcome", "digest", "tokens", "step_tokens")
+RESPAWN = ("--elastic.policy", "respawn")
+
+
+def told(job):
+    return [{key: line[key] for key in TOLD} for line in job.metrics()]
+
+
+def journal(job, event):
+    lines = [json.loads(line) for line in (job.run / "journal.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == event]
+
+
+class RecoveryTest(unittest.TestCase):
+    STEPS = 400
+
+    @classmethod
+    def setUpClass(cls):
+        job = Job(steps=cls.STEPS, checkpoint=False)
+        code, output = job.train("--nproc", 4)
+        assert code == 0, output
+        cls.undisturbed = told(job)
+        job.remove()
+
+    def start(self, *arguments, checkpoint=False, every=4):
+        self.job = Job(steps=self.STEPS, checkpoint=checkpoint)
+        self.addCleanup(self.job.remove)
+        process = self.job.start("--nproc", 4, *RESPAWN, "--elastic.memory_interval", every, *arguments)
+        self.addCleanup(process.kill)
+        return process
+
+    def expect_the_undisturbed_run(self, process):
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(told(self.job), self.undisturbed, output)
+        self.assertEqual(self.job.workers(), [])
+        return output
+
+    def test_a_process_killed_by_9_is_started_again_and_the_others_stay(self):
+        process = self.start()
+        self.job.wait_for_step(20, process)
+        before = [self.job.pid_of_rank(rank) for rank in range(4)]
+        os.kill(before[2], signal.SIGKILL)
+        output = self.expect_the_undisturbed_run(process)
+        self.assertIn("the process of rank 2 is started again", output)
+        after = [self.job.pid_of_rank(rank) for rank in range(4)]
+        self.assertEqual([after[rank] for rank in (0, 1, 3)], [before[rank] for rank in (0, 1, 3)])
+        self.assertNotEqual(after[2], before[2])
+        epochs = journal(self.job, "epoch")
+        self.assertEqual(len(epochs), 2)
+        self.assertRegex(epochs[1]["restored_from"], r"the snapshot of step \d+ in memory")
+        self.assertGreaterEqual(epochs[1]["restore_step"], 16)
+        self.assertLess(journal(self.job, "recovered")[0]["seconds"], 5)
+
+    def test_two_die_at_once_and_one_of_them_again_while_the_run_recovers(self):
+        process = self.start()
+        self.job.wait_for_step(10, process)
+        for rank in (0, 3):
+            os.kill(self.job.pid_of_rank(rank), signal.SIGKILL)
+        first = self.job.pid_of_rank(3)
+        wait_until(lambda: self.job.pid_of_rank(3) != first, "rank 3 joins again")
+        os.kill(self.job.pid_of_rank(3), signal.SIGKILL)
+        self.expect_the_undisturbed_run(process)
+        self.assertEqual(len(journal(self.job, "respawn")), 3)
+
+    def test_without_snapshots_in_memory_the_newest_checkpoint_or_the_seed_is_gone_back_to(self):
+        for interval, wanted in ((1000, "the seed"), (30, r"the checkpoint of step \d+")):
+            process = self.start("--checkpoint.interval", interval, checkpoint=True, every=0)
+            self.job.wait_for_step(70, process)
+            os.kill(self.job.pid_of_rank(1), signal.SIGKILL)
+            self.expect_the_undisturbed_run(process)
+            self.assertRegex(journal(self.job, "epoch")[1]["restored_from"], wanted)
+
+    def test_a_stopped_process_is_told_apart_from_a_dead_one_and_wakes_to_nothing(self):
+        process = self.start("--comm.train_timeout_seconds", 4)
+        self.job.wait_for_step(20, process)
+        victim = self.job.pid_of_rank(1)
+        os.kill(victim, signal.SIGSTOP)
+        wait_until(lambda: not alive(victim), "the stopped process is killed before the next epoch", 30)
+        output = self.expect_the_undisturbed_run(process)
+        self.assertRegex(output, rf"rank 1 \(pid {victim} on \S+\) has been silent for \d+\.\d s, though its process has not ended \(stopped, .*\), "
+                                 r"and holds up the others in comm: \S+")
+
+    def test_a_step_that_fails_three_times_stops_the_run_and_names_its_data(self):
+        process = self.start("--faults.rules", "site=lane kind=forward rank=1 step=33 action=fail times=always")
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertIn("step 33 has now ended 3 epochs (elastic.attempts); it trains on rows 128 to 131 of the data order", output)
+        self.assertEqual(told(self.job), self.undisturbed[:32])
+        self.assertEqual(self.job.workers(), [])
+
+    def test_a_process_of_several_ranks_takes_them_all_along_and_brings_them_back(self):
+        self.job = Job(steps=self.STEPS, checkpoint=False)
+        self.addCleanup(self.job.remove)
+        process = self.job.start("--ranks-in-process", 4, *RESPAWN)
+        self.addCleanup(process.kill)
+        self.job.wait_for_step(20, process)
+        os.kill(self.job.pid_of_rank(0), signal.SIGKILL)
+        self.expect_the_undisturbed_run(process)
+        self.assertRegex(journal(self.job, "epoch")[1]["restored_from"], "in memory")
+
+
+if __name__ == "__main__":
+    unittest.main()
