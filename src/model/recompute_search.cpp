@@ -204,7 +204,7 @@ std::optional<KeptSteps> fastest_within(const std::vector<std::vector<UnitOption
 
 KeptSteps choose_kept(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const RecomputePolicy& policy) {
   if (policy.mode != Recompute::budget && policy.mode != Recompute::automatic) return keep_by_rule(model, policy);
-  const KeptSteps all = keep_by_rule(model, Recompute::none), inputs = keep_by_rule(model, Recompute::full);
+  KeptSteps all = keep_by_rule(model, Recompute::none), inputs = keep_by_rule(model, Recompute::full);
   const std::size_t most = arena_of(model, layout, sizes, all), least = arena_of(model, layout, sizes, inputs);
   std::size_t target = policy.arena_limit;
   if (policy.mode == Recompute::budget) {

@@ -260,6 +260,7 @@ Result<void> check_plans(const std::vector<std::vector<Plan>>& sequences, const 
 
 Result<void> check_plans(const std::vector<Plan>& ranks, const SlotCounts& slots, std::uint32_t replicas) {
   std::vector<std::vector<Plan>> sequences;
+  sequences.reserve(ranks.size());
   for (const Plan& plan : ranks) sequences.push_back({plan, plan});
   return check_plans(sequences, slots, replicas);
 }
