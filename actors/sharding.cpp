@@ -145,7 +145,10 @@ LanePort::Work Sharding::optimize(const PlanCursor::Next& next) {
     program->optimize(on, step, unit, learning_rate);
   };
   // Read here, on the completion of the step's last operation: no later one changes them before this has returned.
-  if (next.index == open.last) work.letters = [program = parts().shard, numbers = open.numbers] { *numbers = program->numbers(); };
+  if (next.index == open.last) {
+    work.read_by_host = true;
+    work.letters = [program = parts().shard, numbers = open.numbers] { *numbers = program->numbers(); };
+  }
   return work;
 }
 

@@ -19,6 +19,12 @@ class Buffer {
 /// device: reached by Kernels, Communicators, upload and download alone. host: of this host, but kernels reach it too (pinned).
 enum class Placement { device, host };
 
+/// What a device's memory holds beside allocate()'s. Zeroes: the device cannot tell.
+struct MemoryReading {
+  std::size_t in_use = 0;   ///< of the whole device, other processes too
+  std::size_t scratch = 0;  ///< that this device's kernels keep for themselves
+};
+
 struct DeviceInfo {
   DeviceId id;
   std::string name;              ///< "AMD EPYC, 1 thread" or "NVIDIA H200"
@@ -36,6 +42,8 @@ class Device {
   [[nodiscard]] virtual std::unique_ptr<Buffer> allocate(std::size_t bytes, Placement placement) = 0;
   /// Bytes of this placement that are handed out now. Any thread.
   [[nodiscard]] virtual std::size_t allocated_bytes(Placement placement) const noexcept = 0;
+  /// Asks the device now; not for the step's path.
+  [[nodiscard]] virtual MemoryReading measure_memory() const { return {}; }
   [[nodiscard]] virtual std::unique_ptr<Lane> open_lane(LaneKind kind, Rank rank, const Clock& clock, LaneObserver* observer) = 0;
   [[nodiscard]] virtual Kernels& kernels() noexcept = 0;  ///< for lanes' threads
 

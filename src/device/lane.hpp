@@ -33,12 +33,24 @@ struct SlotAccess {
   bool write = false;
 };
 
+/// An operation of one rank, whatever its lane.
+struct EarlierOperation {
+  Step step;
+  OperationIndex index;
+};
+
 /// One entry of a lane's queue.
 struct LaneOperation {
   std::string name;  ///< "forward L3", for the trace and for whoever asks what hangs
   Where where;
   OperationIndex index;  ///< position in the plan
   Nanos cost{0};         ///< estimated; what a simulated lane takes
+  /// Whose results it uses (slots aside, which `accesses` names). A device that announces at issue waits for them on the device; others
+  /// ignore it, since nothing is posted before its inputs are done.
+  std::vector<EarlierOperation> after;
+  /// What it makes true is of use to this rank's device lanes alone, and no slot that it gives back has a reader or writer elsewhere: with
+  /// [runtime] run_ahead a device may call `done` when it has issued it.
+  bool stays_on_device = false;
   /// CPU: does it; CUDA: enqueues it, and the operation is done when all that it put on the stream is. A throw is the outcome `failed`.
   /// A lane that is a thread of the host (disk, copy, storage) may block in it, as Device::wait does.
   std::function<void(Stream&)> work;

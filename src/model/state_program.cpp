@@ -139,6 +139,8 @@ void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicato
                    TensorView::contiguous(&in_.totals->own_loss, DType::f64, {2}, in_.device));
   world.all_reduce(stream, all, Reduction::sum);
   in_.kernels.decide(stream, &sums, world.size(), tag, in_.nominal_tokens, in_.max_norm, in_.halt, &in_.totals->verdict);
+  const auto whole = [&](StepTotals* totals) { return TensorView::contiguous(totals, DType::u8, {sizeof(StepTotals)}, in_.device); };
+  in_.kernels.cast(stream, whole(in_.totals), whole(in_.told));
   in_.kernels.fill(stream, all, 0.0);
   numbers_.bytes_gathered = gathered_;
   numbers_.bytes_reduced = reduced_;
@@ -158,8 +160,8 @@ void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rat
 
 StepNumbers StateProgram::numbers() const {
   StepNumbers numbers = numbers_;
-  numbers.verdict = in_.totals->verdict;
-  numbers.own_mean_loss = in_.totals->own_tokens > 0 ? in_.totals->own_loss / in_.totals->own_tokens : 0;
+  numbers.verdict = in_.told->verdict;
+  numbers.own_mean_loss = in_.told->own_tokens > 0 ? in_.told->own_loss / in_.told->own_tokens : 0;
   return numbers;
 }
 

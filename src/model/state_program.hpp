@@ -15,7 +15,8 @@ class StateProgram final : public ShardProgram {
     const WeightLayout& layout;
     const ShardMemory& memory;
     Kernels& kernels;
-    StepTotals* totals = nullptr;  ///< device memory that the host can read
+    StepTotals* totals = nullptr;  ///< device memory
+    StepTotals* told = nullptr;    ///< host memory that the device reaches: as of the newest verdict, for `numbers`
     DeviceId device;
     const HaltWord* halt = nullptr;
     AdamWSettings optimizer;

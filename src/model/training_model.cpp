@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 
 #include "src/model/device_rotary_table.hpp"
@@ -42,6 +43,15 @@ UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout,
   return cost;
 }
 
+/// Each value is a function of its index alone, so any number of threads makes the same ones.
+void fill_on_threads(const InitialValues& initial, std::uint64_t first, std::span<float> values, std::size_t threads) {
+  const std::size_t each = (values.size() + threads - 1) / threads;
+  std::vector<std::jthread> others;
+  for (std::size_t begin = each; begin < values.size(); begin += each)
+    others.emplace_back([&initial, first, begin, part = values.subspan(begin, std::min(each, values.size() - begin))] { initial.fill(first + begin, part); });
+  initial.fill(first, values.first(std::min(each, values.size())));
+}
+
 std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) {
   return static_cast<std::size_t>(sizes.seq_len * model.head_dim) * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
 }
@@ -55,6 +65,7 @@ std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingO
                                 {.kind = "sums of micro-batches", .bytes = shards.sums},
                                 {.kind = "step counts, fp8 scales", .bytes = shards.scalars},
                                 {.kind = "rotary table, totals", .bytes = rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals)},
+                                {.kind = "numbers of the step", .bytes = sizeof(StepTotals), .placement = Placement::host},
                                 {.kind = "saved activations", .bytes = e.tapes.peak_saved, .of_arena = true}};
   std::size_t arena = e.tapes.peak_saved;
   for (std::size_t kind = 0; kind < buffer_kinds; ++kind) {
@@ -110,7 +121,7 @@ struct TrainingModel::Parts {
   Device& device;
   TrainingEstimate estimate;
   ShardMemory memory;
-  std::unique_ptr<Buffer> arena, rotary, totals;
+  std::unique_ptr<Buffer> arena, rotary, totals, told;
   TapeProgram compute;
   StateProgram shards;
 
@@ -122,10 +133,11 @@ struct TrainingModel::Parts {
         memory(estimate.layout, {options.rank, options.sums_micro_batches(), options.offload ? Placement::host : Placement::device}, d),
         arena(d.allocate(estimate.tapes.arena_bytes, Placement::device)),
         rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
-        totals(d.allocate(sizeof(StepTotals), Placement::host)),
+        totals(d.allocate(sizeof(StepTotals), Placement::device)),
+        told(d.allocate(sizeof(StepTotals), Placement::host)),
         compute(compute_inputs()),
         shards(shard_inputs(halt)) {
-    new (totals->bytes().data()) StepTotals();
+    reset_totals();
     fill_rotary_table(device, model.rotary, rotary_view());
     if (allocated() != estimate.resident_bytes()) {
       throw std::logic_error("memory of " + model.name + ": planned " + std::to_string(estimate.resident_bytes()) + " bytes, allocated " +
@@ -141,6 +153,11 @@ struct TrainingModel::Parts {
     const DType type = options.compute == DType::f64 ? DType::f64 : DType::f32;
     return TensorView::contiguous(rotary->bytes().data(), type, {estimate.tapes.sizes.seq_len, model.head_dim / 2, 2}, device.info().id);
   }
+  void reset_totals() const {
+    const StepTotals none;
+    device.upload_now(std::as_bytes(std::span(&none, 1)), totals->bytes());
+    new (told->bytes().data()) StepTotals();
+  }
   [[nodiscard]] StepTotals* step_totals() const { return reinterpret_cast<StepTotals*>(totals->bytes().data()); }
   [[nodiscard]] TapeProgram::Inputs compute_inputs() const {
     return {estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), scales(), step_totals(), 1.0 / options.nominal_tokens,
@@ -154,10 +171,13 @@ struct TrainingModel::Parts {
     return all;
   }
   [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
-    return {estimate.layout,   memory,           device.kernels(),       step_totals(),       device.info().id, halt,
-            options.optimizer, options.max_norm, options.nominal_tokens, options.replica == 0};
+    return {estimate.layout,  memory, device.kernels(),  step_totals(),    reinterpret_cast<StepTotals*>(told->bytes().data()),
+            device.info().id, halt,   options.optimizer, options.max_norm, options.nominal_tokens,
+            options.replica == 0};
   }
-  [[nodiscard]] std::size_t allocated() const { return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size(); }
+  [[nodiscard]] std::size_t allocated() const {
+    return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size() + told->bytes().size();
+  }
 };
 
 TrainingModel::TrainingModel(ModelDescription model, TrainingOptions options, Device& device, const HaltWord* halt)
@@ -174,13 +194,15 @@ const TrainingOptions& TrainingModel::options() const noexcept { return parts_->
 const TrainingEstimate& TrainingModel::estimate() const noexcept { return parts_->estimate; }
 std::size_t TrainingModel::allocated_bytes() const noexcept { return parts_->allocated(); }
 std::size_t TrainingModel::device_bytes() const noexcept {
-  return parts_->memory.device_bytes() + parts_->arena->bytes().size() + parts_->rotary->bytes().size();
+  return parts_->memory.device_bytes() + parts_->arena->bytes().size() + parts_->rotary->bytes().size() + parts_->totals->bytes().size();
 }
 
 void TrainingModel::initialise(std::uint64_t seed) {
   Device& device = parts_->device;
   Stream& stream = device.setup_stream();
-  constexpr std::size_t chunk = std::size_t{1} << 20;  // elements on the host at once
+  // A rank of a GPU has a host's share of idle cores; ranks on CPUs share them.
+  const std::size_t threads = device.host_visible() ? 1 : std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, 16);
+  const std::size_t chunk = (std::size_t{1} << 20) * threads;  // elements on the host at once
   std::vector<float> values;
   for (std::size_t i = 0; i < parts_->estimate.layout.parameters.size(); ++i) {
     const LaidParameter& p = parts_->estimate.layout.parameters[i];
@@ -190,7 +212,7 @@ void TrainingModel::initialise(std::uint64_t seed) {
     const auto count = static_cast<std::size_t>(master.shape.elements());
     for (std::size_t done = 0; done < count; done += chunk) {
       values.resize(std::min(chunk, count - done));
-      initial.fill(first + done, values);
+      fill_on_threads(initial, first + done, values, threads);
       device.upload_now(std::as_bytes(std::span(values)), bytes_of(master).subspan(done * sizeof(float), values.size() * sizeof(float)));
     }
     device.kernels().fill(stream, parts_->memory.first_moment(i), 0.0);
@@ -202,7 +224,7 @@ void TrainingModel::initialise(std::uint64_t seed) {
 
 std::vector<const float*> TrainingModel::float8_scales() const { return parts_->scales(); }
 
-void TrainingModel::after_restore() { *parts_->step_totals() = StepTotals(); }
+void TrainingModel::after_restore() { parts_->reset_totals(); }
 
 void TrainingModel::place_weights(Stream& stream, Unit unit, std::span<std::byte> weights) {
   if (parts_->options.world != 1)

@@ -2,12 +2,27 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/runtime/send.hpp"
 
 namespace troupe {
 
 LanePort::LanePort(Runtime& runtime, ActorAddress owner, EpochId epoch, Lane& lane, LaneKind kind)
     : runtime_(runtime), owner_(owner), epoch_(epoch), lane_(lane), kind_(kind) {}
+
+namespace {
+
+/// Whether all that it makes true is of use to this rank's device lanes alone: then a device may say so when it has issued it. A batch's
+/// slot goes back to the disk lane, which is a thread of the host.
+bool stays_on_device(const PlanCursor::Next& next) {
+  const PlannedOperation& operation = *next.operation;
+  const auto of_batches = [&](OperationIndex producer) { return (*next.plan)[producer].takes == EdgeKind::batches; };
+  return operation.lane != LaneKind::disk && operation.lane != LaneKind::copy && operation.lane != LaneKind::storage &&
+         std::ranges::none_of(operation.last_reads, of_batches);
+}
+
+}  // namespace
 
 void LanePort::post(const PlanCursor::Next& next, Work work) {
   ++posted_;
@@ -16,6 +31,10 @@ void LanePort::post(const PlanCursor::Next& next, Work work) {
   operation.where = next.where(epoch_);
   operation.index = next.index;
   operation.cost = next.operation->cost;
+  for (const OperationIndex input : next.operation->after) operation.after.push_back({next.step, input});
+  if (next.before != nullptr)
+    for (const OperationIndex input : *next.before) operation.after.push_back({Step{next.step.value() - 1}, input});
+  operation.stays_on_device = !work.read_by_host && stays_on_device(next);
   operation.failure_halts_lane = next.operation->communicator != CommunicatorKind::none;
   operation.work = std::move(work.run);
   operation.leases = std::move(work.leases);

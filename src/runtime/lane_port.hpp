@@ -21,6 +21,7 @@ class LanePort {
     std::function<void(Stream&)> run;  ///< on the lane's thread
     std::vector<Lease> leases;         ///< held until the operation is done
     std::vector<SlotAccess> accesses;
+    bool read_by_host = false;      ///< the letters read what the operation wrote, so they must not leave before it is done
     std::function<void()> letters;  ///< sends what is now true, on the lane's completion thread; may be empty
   };
   /// Never blocks.

@@ -116,15 +116,17 @@ std::optional<PlanCursor::Next> PlanCursor::peek(Position& position) {
       position.blocked = {Reason::input, position.step, index, input};
       return std::nullopt;
     }
+    const std::vector<OperationIndex>* needed = nullptr;
     if (position.step != first_) {
       const StepState* before = known(Step{position.step.value() - 1});
-      for (const OperationIndex input : previous_[slot_of(before->kind)][slot_of(of_step->kind)][index.value()]) {
+      needed = &previous_[slot_of(before->kind)][slot_of(of_step->kind)][index.value()];
+      for (const OperationIndex input : *needed) {
         if (satisfied(*before, input, position.lane)) continue;
         position.blocked = {Reason::previous, position.step, index, input};
         return std::nullopt;
       }
     }
-    return Next{position.step, index, &operation, of_step->plan};
+    return Next{position.step, index, &operation, of_step->plan, needed};
   }
 }
 

@@ -21,7 +21,8 @@ class PlanCursor {
     Step step;
     OperationIndex index;
     const PlannedOperation* operation = nullptr;
-    const Plan* plan = nullptr;  ///< that it stands in
+    const Plan* plan = nullptr;                           ///< that it stands in
+    const std::vector<OperationIndex>* before = nullptr;  ///< what it needs of the step before, as that step's indices; null: nothing
     [[nodiscard]] Where where(EpochId epoch) const noexcept { return {epoch, step, operation->fact.micro, operation->fact.unit}; }
   };
 

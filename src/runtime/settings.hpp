@@ -32,13 +32,22 @@ inline void describe(Schema& schema, SlotSettings& s) {
 
 /// [runtime]
 struct RuntimeSettings {
+  std::string device = "cpu";
   std::int64_t threads_per_rank = 1;
+  std::int64_t run_ahead = 0;
 };
 
 inline void describe(Schema& schema, RuntimeSettings& s) {
   schema.section("runtime", "The actor runtime.");
+  schema
+      .key("device", &s.device, KeyClass::epoch,
+           "what each rank computes on: cpu, or cuda, one GPU a rank by its number on the host (needs the CUDA plug-in, docs/gpu.md); --device is short for it")
+      .one_of({"cpu", "cuda"});
   schema.key("threads_per_rank", &s.threads_per_rank, KeyClass::epoch, "threads inside one CPU kernel; results depend on it").at_least(1).at_most(1024);
-  schema.not_built("run_ahead", 0, "operations that may be announced before they are done; 0: on completion", "operations are announced on completion")
+  schema
+      .key("run_ahead", &s.run_ahead, KeyClass::epoch,
+           "on a GPU: how many operations of the compute stream may be issued before their inputs are done, which are then waited for on the device; 0: each "
+           "operation is announced when it is done. No effect on a CPU")
       .at_least(0)
       .at_most(64);
   schema.ignored("min_operation_us", 1000, "operations are whole layers, which nothing would merge or split").at_least(0).at_most(10000000);
@@ -106,7 +115,10 @@ struct DebugSettings {
 inline void describe(Schema& schema, DebugSettings& s) {
   schema.section("debug", "Seeds and determinism.");
   schema.key("seed", &s.seed, KeyClass::frozen, "of initialisation and of the order of the data").at_least(0).alias("training.seed");
-  schema.key("deterministic", &s.deterministic, KeyClass::epoch, "repeat bit for bit; no effect on a CPU, which always does").alias("training.deterministic");
+  schema
+      .key("deterministic", &s.deterministic, KeyClass::epoch,
+           "repeat bit for bit, with slower kernels on a GPU; unset: false there. No effect on a CPU, which always repeats")
+      .alias("training.deterministic");
   schema.ignored("deterministic_warn_only", false, "no kernel is without a deterministic form");
   schema.not_built("moe_force_load_balance", false, "deal tokens to experts in turn", "mixture of experts");
 }

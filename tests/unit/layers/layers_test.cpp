@@ -46,7 +46,7 @@ const std::map<std::string, Names> libraries{
     {"caf/", {"src/runtime", "src/simulation", "actors", "tests", "benchmarks"}},
     {"ucp/|ucs/|uct/", {"src/transport", "tests/transport", "benchmarks"}},
     {"torch/|ATen/|c10/", {"src/device/cpu", "src/device/cuda", "tests", "benchmarks"}},
-    {"cuda|nccl", {"src/device/cuda", "tests", "benchmarks"}},
+    {"cuda|nccl|cudnn|cublas", {"src/device/cuda", "src/collectives/nccl", "tests", "benchmarks"}},
     {"capnp/|kj/", {"messages", "src/runtime", "src/simulation", "src/transport", "src/collectives", "actors", "tools", "tests", "benchmarks"}},
 };
 

@@ -1,0 +1,63 @@
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "src/device/cuda/kernels/product.hpp"
+#include "src/device/cuda/scratch.hpp"
+#include "src/device/kernels.hpp"
+
+namespace troupe::cuda {
+
+/// The arithmetic of a GPU: kernels of src/device/cuda/kernels, cuBLASLt and cuDNN. Calls put work on the stream and return; one thread
+/// calls at a time (the issuer, or the main thread before and after the lanes). Activations fp32 or bf16.
+/// With `deterministic` every call repeats bit for bit; without it attention's backward adds in any order.
+class CudaKernels final : public Kernels {
+ public:
+  CudaKernels(int device, bool deterministic);
+  /// Bytes that calls have made this object take, and keeps.
+  [[nodiscard]] std::size_t scratch_bytes() const noexcept;
+
+  void linear(Stream&, TensorView x, TensorView w, TensorView y) override;
+  void linear_backward_input(Stream&, TensorView dy, TensorView w, TensorView dx, bool accumulate) override;
+  void linear_backward_weight(Stream&, TensorView dy, TensorView x, TensorView dw, bool accumulate) override;
+
+  void amax(Stream&, TensorView x, float* amax, bool accumulate) override;
+  void scale_from_amax(Stream&, const float* amax, DType dtype, float* scale) override;
+  void quantize(Stream&, TensorView x, const float* scale, TensorView out) override;
+  void linear_fp8(Stream&, Float8View x, Float8View w, TensorView y) override;
+  void linear_fp8_backward_input(Stream&, Float8View dy, Float8View w, TensorView dx, bool accumulate) override;
+  void linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) override;
+
+  void rms_norm(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd) override;
+  void rms_norm_backward(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
+                         bool accumulate_dw) override;
+  void rotary(Stream&, TensorView x, TensorView table, bool inverse) override;
+  void attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse) override;
+  void attention_backward(Stream&, TensorView dout, TensorView q, TensorView k, TensorView v, TensorView out, TensorView lse, double scale, TensorView dq,
+                          TensorView dk, TensorView dv) override;
+  void swiglu(Stream&, TensorView gate, TensorView up, TensorView out) override;
+  void swiglu_backward(Stream&, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup) override;
+  void add(Stream&, TensorView a, TensorView b, TensorView out) override;
+  void embedding(Stream&, TensorView tokens, TensorView table, TensorView out) override;
+  void embedding_backward(Stream&, TensorView tokens, TensorView dout, TensorView dtable, bool accumulate) override;
+  void cross_entropy(Stream&, TensorView logits, TensorView labels, double grad_scale, VerdictSums* sums) override;
+
+  void fill(Stream&, TensorView x, double value) override;
+  void cast(Stream&, TensorView from, TensorView to) override;
+  void sum_squares(Stream&, TensorView x, double* sum) override;
+  void decide(Stream&, const VerdictSums* sums, double world, double expected_tag, double nominal_tokens, double max_norm, const HaltWord* halt,
+              Verdict* verdict) override;
+  void adamw(Stream&, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count, const AdamWStep& step,
+             const Verdict* verdict) override;
+
+ private:
+  [[nodiscard]] cudaStream_t on(const Stream& stream) const;
+  void multiply(cudaStream_t stream, const Product& product);
+  [[nodiscard]] bool fused_attention(const TensorView& q) const;
+
+  const int device_;
+  const bool deterministic_;
+  ScratchOfStreams scratch_, workspaces_;
+  Products products_;
+};
+
+}  // namespace troupe::cuda

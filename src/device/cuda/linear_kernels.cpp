@@ -1,0 +1,152 @@
+// Linear layers: cuBLASLt, and for fp8 the second layout of an operand where the tensor cores ask for it.
+#include <utility>
+
+#include "src/device/cuda/arguments.hpp"
+#include "src/device/cuda/cuda_kernels.hpp"
+#include "src/device/cuda/kernels/float8.hpp"
+#include "src/device/cuda/kernels/transpose.hpp"
+
+namespace troupe::cuda {
+namespace {
+
+bool matrices(const TensorView& a, const TensorView& b, const TensorView& c) { return a.shape.rank == 2 && b.shape.rank == 2 && c.shape.rank == 2; }
+
+bool float8(const Float8View& value) { return (value.data.dtype == DType::e4m3 || value.data.dtype == DType::e5m2) && value.scale != nullptr; }
+
+constexpr std::size_t workspace_bytes = std::size_t{64} << 20U;  // all of cuBLASLt's algorithms for Hopper are content with it
+
+Operand operand(const TensorView& view, bool transposed = false) { return {view.data, element_of(view.dtype), view.shape[1], transposed}; }
+
+Operand scaled(const TensorView& view, bool transposed, const float* inverse) {
+  return {view.data, element_of(view.dtype), view.shape[1], transposed, inverse};
+}
+
+/// [columns, rows], as transpose_bytes left it at `data`.
+Operand turned(const TensorView& of, const void* data, bool transposed, const float* inverse) {
+  return {data, element_of(of.dtype), of.shape[0], transposed, inverse};
+}
+
+/// What the codes of both operands are multiplied by, each at an address of its own: cuBLASLt refuses scales that are not 16-byte aligned.
+constexpr std::size_t scale_room = 2 * ScratchOfStreams::slack;
+std::pair<const float*, const float*> inverses(cudaStream_t stream, const float* left, const float* right, ScratchOfStreams::Parts& scratch) {
+  auto *of_left = scratch.take<float>(2), *of_right = scratch.take<float>(2);
+  inverse_scales(stream, left, left, of_left);
+  inverse_scales(stream, right, right, of_right);
+  return {of_left, of_right};
+}
+
+}  // namespace
+
+void CudaKernels::multiply(cudaStream_t stream, const Product& product) {
+  if (product.rows == 0 || product.columns == 0) return;
+  products_.run(stream, product, workspaces_.of(stream, workspace_bytes).take<std::byte>(workspace_bytes), workspace_bytes);
+}
+
+void CudaKernels::linear(Stream& stream, TensorView x, TensorView w, TensorView y) {
+  const Arguments arguments(device_, "linear", "x [T,K], w [N,K], y [T,N] of one floating type", {{"x", x}, {"w", w}, {"y", y}});
+  arguments.require(matrices(x, w, y) && x.shape[1] == w.shape[1] && y.shape == Shape{x.shape[0], w.shape[0]});
+  arguments.require(Arguments::floating(x.dtype) && w.dtype == x.dtype && y.dtype == x.dtype);
+  multiply(on(stream), {.rows = x.shape[0],
+                        .columns = w.shape[0],
+                        .depth = x.shape[1],
+                        .a = operand(x),
+                        .b = operand(w, true),
+                        .d = y.data,
+                        .d_type = element_of(y.dtype),
+                        .d_stride = y.shape[1]});
+}
+
+void CudaKernels::linear_backward_input(Stream& stream, TensorView dy, TensorView w, TensorView dx, bool accumulate) {
+  const Arguments arguments(device_, "linear_backward_input", "dy [T,N], w [N,K], dx [T,K] of one floating type", {{"dy", dy}, {"w", w}, {"dx", dx}});
+  arguments.require(matrices(dy, w, dx) && dy.shape[1] == w.shape[0] && dx.shape == Shape{dy.shape[0], w.shape[1]});
+  arguments.require(Arguments::floating(dy.dtype) && w.dtype == dy.dtype && dx.dtype == dy.dtype);
+  multiply(on(stream), {.rows = dy.shape[0],
+                        .columns = w.shape[1],
+                        .depth = dy.shape[1],
+                        .a = operand(dy),
+                        .b = operand(w),
+                        .d = dx.data,
+                        .d_type = element_of(dx.dtype),
+                        .d_stride = dx.shape[1],
+                        .accumulate = accumulate});
+}
+
+void CudaKernels::linear_backward_weight(Stream& stream, TensorView dy, TensorView x, TensorView dw, bool accumulate) {
+  const Arguments arguments(device_, "linear_backward_weight", "dy [T,N], x [T,K] of one floating type, dw [N,K] float32", {{"dy", dy}, {"x", x}, {"dw", dw}});
+  arguments.require(matrices(dy, x, dw) && dy.shape[0] == x.shape[0] && dw.shape == Shape{dy.shape[1], x.shape[1]});
+  arguments.require(Arguments::floating(dy.dtype) && x.dtype == dy.dtype && dw.dtype == DType::f32);
+  multiply(on(stream), {.rows = dy.shape[1],
+                        .columns = x.shape[1],
+                        .depth = dy.shape[0],
+                        .a = operand(dy, true),
+                        .b = operand(x),
+                        .d = dw.data,
+                        .d_type = element_of(dw.dtype),
+                        .d_stride = dw.shape[1],
+                        .accumulate = accumulate});
+}
+
+void CudaKernels::linear_fp8(Stream& stream, Float8View x, Float8View w, TensorView y) {
+  const Arguments arguments(device_, "linear_fp8", "x [T,K], w [N,K] float8 with scales, y [T,N] float32 or bfloat16",
+                            {{"x", x.data}, {"w", w.data}, {"y", y}});
+  arguments.require(matrices(x.data, w.data, y) && x.data.shape[1] == w.data.shape[1] && y.shape == Shape{x.data.shape[0], w.data.shape[0]});
+  arguments.require(float8(x) && float8(w) && Arguments::floating(y.dtype));
+  const cudaStream_t to = on(stream);
+  auto scratch = scratch_.of(to, scale_room);
+  const auto [left, right] = inverses(to, x.scale, w.scale, scratch);
+  multiply(to, {.rows = x.data.shape[0],
+                .columns = w.data.shape[0],
+                .depth = x.data.shape[1],
+                .a = scaled(x.data, false, left),
+                .b = scaled(w.data, true, right),
+                .d = y.data,
+                .d_type = element_of(y.dtype),
+                .d_stride = y.shape[1],
+                .fast_accumulation = true});
+}
+
+void CudaKernels::linear_fp8_backward_input(Stream& stream, Float8View dy, Float8View w, TensorView dx, bool accumulate) {
+  const Arguments arguments(device_, "linear_fp8_backward_input", "dy [T,N], w [N,K] float8 with scales, dx [T,K] float32 or bfloat16",
+                            {{"dy", dy.data}, {"w", w.data}, {"dx", dx}});
+  arguments.require(matrices(dy.data, w.data, dx) && dy.data.shape[1] == w.data.shape[0] && dx.shape == Shape{dy.data.shape[0], w.data.shape[1]});
+  arguments.require(float8(dy) && float8(w) && Arguments::floating(dx.dtype));
+  const cudaStream_t to = on(stream);
+  auto scratch = scratch_.of(to, w.data.bytes() + ScratchOfStreams::slack + scale_room);
+  const auto [left, right] = inverses(to, dy.scale, w.scale, scratch);
+  auto* w_transposed = scratch.take<std::byte>(w.data.bytes());
+  transpose_bytes(to, w.data.data, w.data.shape[0], w.data.shape[1], w_transposed);
+  multiply(to, {.rows = dy.data.shape[0],
+                .columns = w.data.shape[1],
+                .depth = dy.data.shape[1],
+                .a = scaled(dy.data, false, left),
+                .b = turned(w.data, w_transposed, true, right),
+                .d = dx.data,
+                .d_type = element_of(dx.dtype),
+                .d_stride = dx.shape[1],
+                .accumulate = accumulate});
+}
+
+void CudaKernels::linear_fp8_backward_weight(Stream& stream, Float8View dy, Float8View x, TensorView dw, bool accumulate) {
+  const Arguments arguments(device_, "linear_fp8_backward_weight", "dy [T,N], x [T,K] float8 with scales, dw [N,K] float32",
+                            {{"dy", dy.data}, {"x", x.data}, {"dw", dw}});
+  arguments.require(matrices(dy.data, x.data, dw) && dy.data.shape[0] == x.data.shape[0] && dw.shape == Shape{dy.data.shape[1], x.data.shape[1]});
+  arguments.require(float8(dy) && float8(x) && dw.dtype == DType::f32);
+  const cudaStream_t to = on(stream);
+  auto scratch = scratch_.of(to, dy.data.bytes() + x.data.bytes() + 2 * ScratchOfStreams::slack + scale_room);
+  const auto [left, right] = inverses(to, dy.scale, x.scale, scratch);
+  auto* dy_transposed = scratch.take<std::byte>(dy.data.bytes());
+  auto* x_transposed = scratch.take<std::byte>(x.data.bytes());
+  transpose_bytes(to, dy.data.data, dy.data.shape[0], dy.data.shape[1], dy_transposed);
+  transpose_bytes(to, x.data.data, x.data.shape[0], x.data.shape[1], x_transposed);
+  multiply(to, {.rows = dy.data.shape[1],
+                .columns = x.data.shape[1],
+                .depth = dy.data.shape[0],
+                .a = turned(dy.data, dy_transposed, false, left),
+                .b = turned(x.data, x_transposed, true, right),
+                .d = dw.data,
+                .d_type = element_of(dw.dtype),
+                .d_stride = dw.shape[1],
+                .accumulate = accumulate});
+}
+
+}  // namespace troupe::cuda

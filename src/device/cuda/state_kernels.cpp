@@ -1,0 +1,88 @@
+// Memory, fp8 casts, the verdict and the optimizer: one launch function each.
+#include <cuda_runtime_api.h>
+
+#include "src/device/cuda/arguments.hpp"
+#include "src/device/cuda/cuda_kernels.hpp"
+#include "src/device/cuda/cuda_stream.hpp"
+#include "src/device/cuda/kernels/float8.hpp"
+#include "src/device/cuda/kernels/memory.hpp"
+#include "src/device/cuda/kernels/optimizer.hpp"
+#include "src/device/cuda/kernels/verdict.hpp"
+
+namespace troupe::cuda {
+
+CudaKernels::CudaKernels(int device, bool deterministic)
+    : device_(device), deterministic_(deterministic), scratch_(device), workspaces_(device), products_({.sweep = !deterministic}) {}
+
+cudaStream_t CudaKernels::on(const Stream& stream) const { return native_stream(stream, device_); }
+
+std::size_t CudaKernels::scratch_bytes() const noexcept { return scratch_.bytes() + workspaces_.bytes(); }
+
+void CudaKernels::amax(Stream& stream, TensorView x, float* amax, bool accumulate) {
+  const Arguments arguments(device_, "amax", "x float32 or bfloat16", {{"x", x}});
+  arguments.require(Arguments::floating(x.dtype));
+  cuda::amax(on(stream), x.data, element_of(x.dtype), x.shape.elements(), amax, accumulate);
+}
+
+void CudaKernels::scale_from_amax(Stream& stream, const float* amax, DType dtype, float* scale) {
+  cuda::scale_from_amax(on(stream), amax, element_of(dtype), scale, nullptr);
+}
+
+void CudaKernels::quantize(Stream& stream, TensorView x, const float* scale, TensorView out) {
+  const Arguments arguments(device_, "quantize", "x float32 or bfloat16, out float8_e4m3 or float8_e5m2 of the same shape", {{"x", x}, {"out", out}});
+  arguments.require(x.shape == out.shape && Arguments::floating(x.dtype) && (out.dtype == DType::e4m3 || out.dtype == DType::e5m2));
+  cuda::quantize(on(stream), x.data, element_of(x.dtype), scale, out.data, element_of(out.dtype), x.shape.elements());
+}
+
+void CudaKernels::fill(Stream& stream, TensorView x, double value) {
+  const Arguments arguments(device_, "fill", "any type for zero, a floating or integer type for other values", {{"x", x}});
+  arguments.require(value == 0.0 || (x.dtype != DType::e4m3 && x.dtype != DType::e5m2));
+  if (x.shape.elements() != 0) cuda::fill(on(stream), x.data, element_of(x.dtype), x.shape.elements(), value);
+}
+
+void CudaKernels::cast(Stream& stream, TensorView from, TensorView to) {
+  const Arguments arguments(device_, "cast", "from, to of one shape, both floating or of one type", {{"from", from}, {"to", to}});
+  const auto converts = [](DType dtype) { return Arguments::floating(dtype) || dtype == DType::f64; };
+  arguments.require(from.shape == to.shape && (from.dtype == to.dtype || (converts(from.dtype) && converts(to.dtype))));
+  if (from.shape.elements() == 0) return;
+  if (from.dtype == to.dtype) {  // also to and from pinned host memory
+    check(cudaMemcpyAsync(to.data, from.data, from.bytes(), cudaMemcpyDefault, on(stream)), "cast");
+    return;
+  }
+  cuda::cast(on(stream), from.data, element_of(from.dtype), to.data, element_of(to.dtype), from.shape.elements());
+}
+
+void CudaKernels::sum_squares(Stream& stream, TensorView x, double* sum) {
+  const Arguments arguments(device_, "sum_squares", "x float32 or bfloat16", {{"x", x}});
+  arguments.require(Arguments::floating(x.dtype));
+  const Run run{x.data, element_of(x.dtype), x.shape.elements()};
+  const cudaStream_t to = on(stream);
+  const std::size_t bytes = sum_squares_scratch(1, run.elements);
+  cuda::sum_squares(to, &run, 1, sum, scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes));
+}
+
+void CudaKernels::decide(Stream& stream, const VerdictSums* sums, double world, double expected_tag, double nominal_tokens, double max_norm,
+                         const HaltWord* halt, Verdict* verdict) {
+  cuda::decide(
+      on(stream),
+      {.sums = sums, .world = world, .expected_tag = expected_tag, .nominal_tokens = nominal_tokens, .max_norm = max_norm, .halt = halt, .verdict = verdict});
+}
+
+void CudaKernels::adamw(Stream& stream, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count,
+                        const AdamWStep& step, const Verdict* verdict) {
+  const Arguments arguments(device_, "adamw", "parameter, gradient, first, second of one shape, all float32",
+                            {{"parameter", parameter}, {"gradient", gradient}, {"first", first}, {"second", second}});
+  for (const TensorView& view : {parameter, gradient, first, second}) arguments.require(view.shape == parameter.shape && view.dtype == DType::f32);
+  const AdamWTensor tensor{.parameter = parameter.as<float>(),
+                           .gradient = gradient.as<float>(),
+                           .first = first.as<float>(),
+                           .second = second.as<float>(),
+                           .elements = parameter.shape.elements(),
+                           .count = count};
+  const AdamWConstants constants{step.learning_rate, step.beta1, step.beta2, step.eps, step.weight_decay, step.decoupled};
+  const cudaStream_t to = on(stream);
+  const std::size_t bytes = adamw_scratch(1);
+  cuda::adamw(to, &tensor, 1, constants, nullptr, verdict, scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes));
+}
+
+}  // namespace troupe::cuda
