@@ -55,9 +55,22 @@ std::string Metrics::counts() const {
                      reduced_, static_cast<double>(waited_nanos_) * 1e-9);
 }
 
+/// Nothing is given back before the epoch's end, so what is in use now is the peak.
+void Metrics::tell_memory() const {
+  const Device* const device = ground_->parts.device;
+  const MemoryReading reading = device != nullptr ? device->measure_memory() : MemoryReading{};
+  if (reading.in_use == 0) return;
+  const auto gibibytes = [](std::size_t bytes) { return static_cast<double>(bytes) / 1073741824.0; };
+  const std::size_t planned = device->allocated_bytes(Placement::device);
+  runtime().log.info(fmt::format(
+      "memory: at most {:.3f} GiB of the device in use: {:.3f} planned, {:.3f} kernels' scratch, {:.3f} CUDA's and its libraries' own",
+      gibibytes(reading.in_use), gibibytes(planned), gibibytes(reading.scratch), gibibytes(reading.in_use) - gibibytes(planned) - gibibytes(reading.scratch)));
+}
+
 void Metrics::tell_stopped() {
   if (std::exchange(stopped_told_, true)) return;
   runtime().log.info("rank " + std::to_string(self().rank.value()) + ", epoch " + std::to_string(epoch().value()) + ": " + counts());
+  tell_memory();
   tell<schema::Stopped>(neighbour(ActorKind::supervisor), Where{epoch(), last_, {}, {}}, [&](auto body) { body.setStep(last_.value()); });
 }
 

@@ -24,6 +24,7 @@ class Metrics final : public Actor<Metrics> {
   void inspection(const Letter<schema::Inspection>& letter);
   void drain(const Letter<schema::Drain>&) { tell_stopped(); }
   void epoch_end(const Letter<schema::EpochEnd>&) { tell_stopped(); }
+  void tell_memory() const;
   void tell_stopped();
   [[nodiscard]] std::string counts() const;
 

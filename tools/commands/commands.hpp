@@ -18,6 +18,7 @@ struct TrainRequest {
   std::vector<std::string> overrides;      ///< --section.key value …
   std::optional<std::uint32_t> processes;  ///< --nproc
   std::optional<std::uint32_t> ranks_in_process;
+  std::string device;  ///< --device, short for the override --runtime.device; empty: as configured
   std::uint16_t port = 0;
   bool overwrite = false;
   bool dry_run = false;  ///< print what would be done instead

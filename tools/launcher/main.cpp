@@ -16,6 +16,7 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
   command->add_option("--ranks-in-process", request.ranks_in_process, "this many ranks as threads of one worker process; the same results")
       ->check(CLI::Range(1U, 65536U))
       ->excludes(processes);
+  command->add_option("--device", request.device, "cpu or cuda: short for --runtime.device");
   command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
   command->add_flag("--dry-run", request.dry_run, "print plan, memory and the order of letters, and start nothing");
   command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew; files of others stay");
@@ -80,6 +81,7 @@ int main(int argc, char** argv) {
   try {
     std::reverse(split.rest.begin(), split.rest.end());  // CLI11 takes them last first
     app.parse(split.rest);
+    if (!train.device.empty()) train.overrides.insert(train.overrides.end(), {"--runtime.device", train.device});
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? troupe::exit_done : troupe::exit_usage;
   }

@@ -50,7 +50,7 @@ Result<void> print_sample(const SampleRequest& request, const JobConfig& config)
   if (!found) return found.error();
   auto description = describe_model(config.model, ByteTokenizer::vocab_size);
   if (!description) return description.error();
-  const auto device = open_device(config);
+  const auto device = open_device(config, 0);
   TrainingModel model(std::move(description.value()), sampling_options(config), *device, nullptr);
   model.initialise(static_cast<std::uint64_t>(config.debug.seed));
   if (*found) {

@@ -24,7 +24,7 @@ int write_seed_checkpoint(const std::filesystem::path& file, const std::vector<s
   }
   auto description = describe_model(config->model, ByteTokenizer::vocab_size);
   if (!description) throw std::runtime_error(description.error().message);
-  const auto device = open_device(*config);
+  const auto device = open_device(*config, 0);
   TrainingOptions options;
   options.batch = {1, static_cast<std::uint32_t>(config->training.seq_len)};
   TrainingModel model(std::move(description.value()), options, *device, nullptr);

@@ -11,11 +11,22 @@ namespace {
 
 double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / 1048576.0; }
 
+void tell_determinism(Log& log, const DebugSettings& debug, const DeviceInfo& device) {
+  if (device.id.kind == DeviceKind::cpu) {
+    const bool asked = debug.deterministic.value_or(true);
+    return log.info(
+        fmt::format("determinism: the same configuration repeats bit for bit{}", asked ? "" : "; always so on this device, whatever debug.deterministic says"));
+  }
+  if (debug.deterministic.value_or(false))
+    return log.info("determinism: the same configuration repeats bit for bit; attention without atomics and matrix algorithms that are not timed cost speed");
+  log.info(
+      "determinism: runs differ in their last bits: attention's backward adds in any order, and matrix algorithms are chosen by their time; "
+      "debug.deterministic = true repeats");
+}
+
 void tell_precision(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const DeviceInfo& device) {
   log.info(fmt::format("precision: masters float32, compute {}, gradients reduced in float32", config.training.mixed_precision_param));
-  const bool asked = config.debug.deterministic.value_or(true);
-  log.info(
-      fmt::format("determinism: the same configuration repeats bit for bit{}", asked ? "" : "; always so on this device, whatever debug.deterministic says"));
+  tell_determinism(log, config.debug, device);
   if (!job.options.float8.enable) return;
   const auto& selection = model.estimate().layout.float8;
   log.info(fmt::format("float8: {} linear layers, tensor-wise scales{}{}", selection.converted.size(),

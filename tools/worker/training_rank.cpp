@@ -82,7 +82,7 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     : options_(options),
       start_(start),
       faults_(std::move(faults)),
-      device_(open_device(options.config)),
+      device_(open_device(options.config, options.local_rank)),
       job_(take(plan_training(options.config, start.rank.value(), options.world_size, device_->host_visible() ? 0 : device_->info().memory_bytes))),
       checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_),
       model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
@@ -189,12 +189,12 @@ void TrainingRankBody::connect(const EpochStart& start, const std::stop_token& s
   const auto among = [&](const std::string& name, auto&& belongs) {
     EpochStart part = start;
     std::erase_if(part.members, [&](Rank member) { return !belongs(member.value()); });
-    return options_.communicators->make(part, name, patience, stop);
+    return communicator_of(*device_, name, options_.communicators->make(part, name, patience, stop));
   };
   dp_shard_ = among("dp_shard-" + std::to_string(mesh.replica), [&](std::uint32_t member) { return member / mesh.world == mesh.replica; });
   if (mesh.replicas > 1)
     dp_replicate_ = among("dp_replicate-" + std::to_string(mesh.rank), [&](std::uint32_t member) { return member % mesh.world == mesh.rank; });
-  world_ = options_.communicators->make(start, "world", patience, stop);
+  world_ = among("world", [](std::uint32_t) { return true; });
 }
 
 RankParts TrainingRankBody::parts() {

@@ -21,6 +21,7 @@ class RingTracer;
 struct TrainingRankOptions {
   JobConfig config;
   std::uint32_t world_size = 1;
+  std::uint32_t local_rank = 0;  ///< on this host: the number of its GPU
   std::filesystem::path run_folder;
   Step resumed_from;           ///< what the run began from; 0: initial weights, or those of checkpoint.initial_load_path
   Runtime* runtime = nullptr;  ///< of this rank

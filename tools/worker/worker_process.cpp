@@ -21,6 +21,7 @@
 #include "tools/launcher/control_client.hpp"
 #include "tools/launcher/letter_link.hpp"
 #include "tools/launcher/run_folder.hpp"
+#include "tools/worker/cuda_plugin_loader.hpp"
 #include "tools/worker/late_tracer.hpp"
 #include "tools/worker/own_host.hpp"
 #include "tools/worker/rank_log.hpp"
@@ -158,6 +159,7 @@ class Worker {
       if (!config) return config.error();
       config_ = std::move(config.value());
     }
+    if (auto ready = open_plugin(); !ready) return ready;
     if (auto connected = link_->connect(launcher_rank, 1, Incarnation{0}, welcome.address); !connected) return connected;
     directory_.set_remote(link_.get());
     const auto told = [this](const std::vector<Peer>& peers) {
@@ -165,6 +167,16 @@ class Worker {
       peers_.set(peers);
     };
     client_->watch({told, [this](const std::string& why) { notices_.give_up(why); }});
+    return {};
+  }
+
+  /// Before anything of torch runs in this process: torch asks for CUDA once.
+  Result<void> open_plugin() const {
+    if (config_->runtime.device != "cuda") return {};
+    if (request_.ranks_in_process > 1)
+      return Error{fmt::format("--ranks-in-process {} with runtime.device = \"cuda\": each GPU needs a process of its own, start with --nproc {}",
+                               request_.ranks_in_process, request_.ranks_in_process)};
+    if (const auto plugin = cuda_plugin(); !plugin) return Error{"runtime.device = \"cuda\": " + plugin.error().message};
     return {};
   }
 
@@ -198,6 +210,7 @@ class Worker {
       if (place_.snapshot_descriptor) hosted->memory = std::make_unique<AgentMemory>(*place_.snapshot_descriptor, rank.value() - place_.rank.value());
       TrainingRankOptions parts{.config = *config_,
                                 .world_size = place_.world_size,
+                                .local_rank = place_.local_rank + (rank.value() - place_.rank.value()),
                                 .run_folder = folder,
                                 .resumed_from = wanted,
                                 .runtime = &hosted->runtime,

@@ -1,0 +1,242 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+#include "tests/cuda/twin.hpp"
+
+// Every operation of the seam on a GPU against the CPU's, which tests/kernels compares with autograd. Shapes: small and awkward ones, and
+// one of the 8B model's widths.
+namespace troupe::test {
+namespace {
+
+class CudaKernels : public ::testing::TestWithParam<DType> {
+ protected:
+  template <class Call>
+  void on_both(Call&& call) {
+    call(*devices_.cpu, devices_.cpu->kernels(), devices_.cpu->setup_stream());
+    call(*devices_.gpu, devices_.gpu->kernels(), devices_.gpu->setup_stream());
+    devices_.gpu->wait(devices_.gpu->setup_stream());
+  }
+  [[nodiscard]] Twin twin(DType dtype, const Shape& shape, double deviation = 1.0) { return {devices_, dtype, shape, deviation}; }
+  /// Of a product or a norm whose inputs are of the type: the CPU rounds once as well, so the two may differ by a last place here and there.
+  [[nodiscard]] static double tolerance(DType dtype) { return dtype == DType::bf16 ? 4e-3 : 3e-6; }
+
+  Devices devices_;
+};
+INSTANTIATE_TEST_SUITE_P(Types, CudaKernels, ::testing::Values(DType::f32, DType::bf16), [](const auto& test) { return std::string(name_of(test.param)); });
+
+struct Sizes {
+  std::int64_t tokens, inputs, outputs;
+};
+const std::vector<Sizes> products{{64, 32, 48}, {33, 17, 5}, {256, 1024, 512}, {128, 4096, 1024}};
+
+TEST_P(CudaKernels, LinearLayersMultiplyAsOnTheCpu) {
+  const DType type = GetParam();
+  for (const Sizes& s : products) {
+    const Twin x = twin(type, {s.tokens, s.inputs}), w = twin(type, {s.outputs, s.inputs}), dy = twin(type, {s.tokens, s.outputs});
+    const Twin y = twin(type, {s.tokens, s.outputs}), dx = twin(type, {s.tokens, s.inputs}), dw = twin(DType::f32, {s.outputs, s.inputs});
+    for (const bool accumulate : {false, true}) {
+      on_both([&](Device& d, Kernels& k, Stream& on) {
+        k.linear(on, x.on(d), w.on(d), y.on(d));
+        k.linear_backward_input(on, dy.on(d), w.on(d), dx.on(d), accumulate);
+        k.linear_backward_weight(on, dy.on(d), x.on(d), dw.on(d), accumulate);
+      });
+      EXPECT_LT(y.difference(), tolerance(type)) << s.tokens << " × " << s.inputs << " × " << s.outputs;
+      EXPECT_LT(dx.difference(), tolerance(type)) << s.tokens << " × " << s.inputs << " × " << s.outputs << ", accumulate " << accumulate;
+      EXPECT_LT(dw.difference(), 1e-5) << s.tokens << " × " << s.inputs << " × " << s.outputs << ", accumulate " << accumulate;
+    }
+  }
+}
+
+TEST_P(CudaKernels, Float8CodesAndScalesAreTheCpusBitForBit) {
+  const Twin x = twin(GetParam(), {37, 129}, 30.0);
+  const Twin amax = twin(DType::f32, {1}), scale = twin(DType::f32, {1}), codes = twin(DType::e4m3, {37, 129}), gradients = twin(DType::e5m2, {37, 129});
+  on_both([&](Device& d, Kernels& k, Stream& on) {
+    k.amax(on, x.on(d), amax.on(d).as<float>(), false);
+    k.scale_from_amax(on, amax.on(d).as<float>(), DType::e4m3, scale.on(d).as<float>());
+    k.quantize(on, x.on(d), scale.on(d).as<float>(), codes.on(d));
+    k.quantize(on, x.on(d), scale.on(d).as<float>(), gradients.on(d));
+  });
+  EXPECT_TRUE(amax.same_bits());
+  EXPECT_TRUE(scale.same_bits());
+  EXPECT_TRUE(codes.same_bits());
+  EXPECT_TRUE(gradients.same_bits());
+}
+
+TEST_P(CudaKernels, Float8LinearLayersMultiplyAsOnTheCpu) {
+  const DType type = GetParam();
+  for (const Sizes& s : {Sizes{64, 32, 48}, Sizes{256, 1024, 512}, Sizes{48, 24, 40}}) {
+    const Twin values = twin(type, {s.tokens, s.inputs}), weights = twin(type, {s.outputs, s.inputs}), errors = twin(type, {s.tokens, s.outputs});
+    const Twin x = twin(DType::e4m3, {s.tokens, s.inputs}), w = twin(DType::e4m3, {s.outputs, s.inputs}), dy = twin(DType::e5m2, {s.tokens, s.outputs});
+    Twin scales = twin(DType::f32, {3});
+    const std::array<float, 3> chosen{64, 48, 1024};
+    scales.set([&](std::size_t i) { return static_cast<double>(chosen[i]); });
+    const Twin y = twin(type, {s.tokens, s.outputs}), dx = twin(type, {s.tokens, s.inputs}), dw = twin(DType::f32, {s.outputs, s.inputs});
+    for (const bool accumulate : {false, true}) {
+      on_both([&](Device& d, Kernels& k, Stream& on) {
+        const float* scale = scales.on(d).as<float>();
+        k.quantize(on, values.on(d), scale, x.on(d));
+        k.quantize(on, weights.on(d), scale + 1, w.on(d));
+        k.quantize(on, errors.on(d), scale + 2, dy.on(d));
+        k.linear_fp8(on, {x.on(d), scale}, {w.on(d), scale + 1}, y.on(d));
+        k.linear_fp8_backward_input(on, {dy.on(d), scale + 2}, {w.on(d), scale + 1}, dx.on(d), accumulate);
+        k.linear_fp8_backward_weight(on, {dy.on(d), scale + 2}, {x.on(d), scale}, dw.on(d), accumulate);
+      });
+      // The forward sums with about 14 bits, as torchao's does; the backward's sums are precise to the tensor cores' own rounding.
+      EXPECT_LT(y.difference(), 5e-3) << s.tokens << " × " << s.inputs << " × " << s.outputs;
+      EXPECT_LT(dx.difference(), 5e-3) << s.tokens << " × " << s.inputs << " × " << s.outputs << ", accumulate " << accumulate;
+      EXPECT_LT(dw.difference(), 2e-3) << s.tokens << " × " << s.inputs << " × " << s.outputs << ", accumulate " << accumulate;
+    }
+  }
+}
+
+TEST_P(CudaKernels, NormsAndTheirBackwardAreTheCpus) {
+  const DType type = GetParam();
+  for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{5, 32}, {70, 256}, {64, 4096}}) {
+    const Twin x = twin(type, {rows, columns}), w = twin(type, {columns}), dy = twin(type, {rows, columns});
+    const Twin y = twin(type, {rows, columns}), rstd = twin(DType::f32, {rows}), dx = twin(type, {rows, columns}), dw = twin(DType::f32, {columns});
+    for (const bool accumulate : {false, true}) {
+      on_both([&](Device& d, Kernels& k, Stream& on) {
+        k.rms_norm(on, x.on(d), w.on(d), 1e-5, y.on(d), rstd.on(d));
+        k.rms_norm_backward(on, dy.on(d), x.on(d), w.on(d), rstd.on(d), dx.on(d), accumulate, dw.on(d), accumulate);
+      });
+      EXPECT_LT(y.difference(), tolerance(type)) << columns;
+      EXPECT_LT(rstd.difference(), 1e-6) << columns;
+      EXPECT_LT(dx.difference(), tolerance(type)) << columns << ", accumulate " << accumulate;
+      EXPECT_LT(dw.difference(), 1e-5) << columns << ", accumulate " << accumulate;
+    }
+  }
+}
+
+TEST_P(CudaKernels, RotarySwigluAddAndEmbeddingAreTheCpus) {
+  const DType type = GetParam();
+  const std::int64_t tokens = 96, heads = 4, size = 16, width = 88, vocabulary = 50;
+  const Twin q = twin(type, {tokens, heads, size}), table = twin(DType::f32, {32, size / 2, 2});
+  const Twin gate = twin(type, {tokens, width}), up = twin(type, {tokens, width}), out = twin(type, {tokens, width}), dout = twin(type, {tokens, width});
+  const Twin dgate = twin(type, {tokens, width}), dup = twin(type, {tokens, width}), sum = twin(type, {tokens, width});
+  Twin ids = twin(DType::i32, {tokens});
+  ids.set([&](std::size_t i) { return static_cast<double>(i * 7 % 11); });
+  const Twin rows = twin(type, {vocabulary, width}), looked_up = twin(type, {tokens, width}), drows = twin(DType::f32, {vocabulary, width});
+  for (const bool accumulate : {false, true}) {
+    on_both([&](Device& d, Kernels& k, Stream& on) {
+      k.rotary(on, q.on(d), table.on(d), accumulate);
+      k.swiglu(on, gate.on(d), up.on(d), out.on(d));
+      k.swiglu_backward(on, dout.on(d), gate.on(d), up.on(d), dgate.on(d), dup.on(d));
+      k.add(on, gate.on(d), up.on(d), sum.on(d));
+      k.embedding(on, ids.on(d), rows.on(d), looked_up.on(d));
+      k.embedding_backward(on, ids.on(d), dout.on(d), drows.on(d), accumulate);
+    });
+    EXPECT_LT(q.difference(), tolerance(type));
+    EXPECT_LT(drows.difference(), 1e-6) << "accumulate " << accumulate;
+  }
+  EXPECT_LT(out.difference(), tolerance(type));
+  EXPECT_LT(dgate.difference(), tolerance(type));
+  EXPECT_LT(dup.difference(), tolerance(type));
+  EXPECT_LT(sum.difference(), tolerance(type));
+  EXPECT_TRUE(looked_up.same_bits());
+}
+
+struct AttentionSizes {
+  std::int64_t rows, sequence, heads, kv_heads, size;
+};
+
+TEST_P(CudaKernels, AttentionAndItsBackwardAreTheCpus) {
+  const DType type = GetParam();
+  for (const AttentionSizes& s : {AttentionSizes{2, 33, 4, 2, 8}, AttentionSizes{1, 256, 8, 2, 64}, AttentionSizes{2, 128, 4, 1, 128}}) {
+    const Shape queries{s.rows, s.sequence, s.heads, s.size}, keys{s.rows, s.sequence, s.kv_heads, s.size};
+    const Twin q = twin(type, queries), k = twin(type, keys), v = twin(type, keys), dout = twin(type, queries);
+    const Twin out = twin(type, queries), lse = twin(DType::f32, {s.rows, s.heads, s.sequence}), dq = twin(type, queries), dk = twin(type, keys),
+               dv = twin(type, keys);
+    const double scale = 1.0 / std::sqrt(static_cast<double>(s.size));
+    on_both([&](Device& d, Kernels& kernels, Stream& on) {
+      kernels.attention(on, q.on(d), k.on(d), v.on(d), scale, out.on(d), lse.on(d));
+      kernels.attention_backward(on, dout.on(d), q.on(d), k.on(d), v.on(d), out.on(d), lse.on(d), scale, dq.on(d), dk.on(d), dv.on(d));
+    });
+    const double limit = type == DType::bf16 ? 8e-3 : 1e-5;
+    EXPECT_LT(out.difference(), limit) << "sequence " << s.sequence << ", heads of " << s.size;
+    EXPECT_LT(lse.difference(), type == DType::bf16 ? 1e-3 : 1e-5);
+    EXPECT_LT(dq.difference(), limit) << "sequence " << s.sequence << ", heads of " << s.size;
+    EXPECT_LT(dk.difference(), limit) << "sequence " << s.sequence << ", heads of " << s.size;
+    EXPECT_LT(dv.difference(), limit) << "sequence " << s.sequence << ", heads of " << s.size;
+  }
+}
+
+TEST_P(CudaKernels, TheLossCountsAndItsGradientAreTheCpus) {
+  const DType type = GetParam();
+  for (const std::int64_t vocabulary : {258, 128256}) {
+    const std::int64_t tokens = 19;
+    const Twin logits = twin(type, {tokens, vocabulary});
+    Twin labels = twin(DType::i32, {tokens}), sums = twin(DType::f64, {5});
+    labels.set([&](std::size_t i) { return i % 5 == 3 ? -100.0 : static_cast<double>(i * 13 % 258); });
+    sums.set([](std::size_t) { return 0.0; });
+    on_both([&](Device& d, Kernels& k, Stream& on) { k.cross_entropy(on, logits.on(d), labels.on(d), 1.0 / 19, sums.on(d).as<VerdictSums>()); });
+    EXPECT_LT(logits.difference(), tolerance(type)) << vocabulary;
+    EXPECT_LT(sums.difference(), 1e-5) << vocabulary;
+    EXPECT_EQ(sums.found()[2], 15.0) << "valid labels";
+  }
+}
+
+TEST_P(CudaKernels, TheVerdictAndTheOptimizerAreTheCpus) {
+  const std::int64_t rows = 31, columns = 65;
+  const Twin parameter = twin(DType::f32, {rows, columns}), gradient = twin(DType::f32, {rows, columns});
+  const Twin first = twin(DType::f32, {rows, columns}, 0.1);
+  Twin second = twin(DType::f32, {rows, columns}), count = twin(DType::i64, {1}), sums = twin(DType::f64, {5}), verdict = twin(DType::u8, {sizeof(Verdict)});
+  second.set([](std::size_t i) { return 1e-3 * static_cast<double>(i % 17 + 1); });
+  count.set([](std::size_t) { return 4.0; });
+  for (const double bad : {0.0, 1.0}) {  // a step that commits, then one that is skipped
+    sums.set([&](std::size_t i) { return std::array<double, 5>{0.0, 12.0, 30.0, bad, 2.0}[i]; });
+    on_both([&](Device& d, Kernels& k, Stream& on) {
+      auto* all = sums.on(d).as<VerdictSums>();
+      auto* said = verdict.on(d).as<Verdict>();
+      k.sum_squares(on, gradient.on(d), &all->grad_square);
+      k.decide(on, all, 1.0, 2.0, 32.0, 1.0, nullptr, said);
+      k.adamw(on, parameter.on(d), gradient.on(d), first.on(d), second.on(d), count.on(d).as<std::int64_t>(),
+              {.learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1}, said);
+    });
+    EXPECT_LT(sums.difference(), 1e-12);
+    EXPECT_LT(parameter.difference(), 1e-6);
+    EXPECT_LT(first.difference(), 1e-6);
+    EXPECT_LT(second.difference(), 1e-6);
+    EXPECT_EQ(count.found()[0], 5.0) << "only the committed step counts";
+  }
+}
+
+TEST(CudaMemory, FillsCastsAndCopiesAreTheCpus) {
+  Devices devices;
+  const Twin wide(devices, DType::f32, {77, 3}), narrow(devices, DType::bf16, {77, 3}), back(devices, DType::f64, {77, 3}), filled(devices, DType::f32, {5});
+  for (Device* d : {devices.cpu.get(), devices.gpu.get()}) {
+    Kernels& k = d->kernels();
+    Stream& on = d->setup_stream();
+    k.cast(on, wide.on(*d), narrow.on(*d));
+    k.cast(on, narrow.on(*d), back.on(*d));
+    k.fill(on, filled.on(*d), 2.5);
+  }
+  EXPECT_TRUE(narrow.same_bits());
+  EXPECT_TRUE(back.same_bits());
+  EXPECT_THAT(filled.found(), ::testing::Each(2.5));
+}
+
+TEST(CudaMemory, WhatDoesNotFitIsRefusedWithWhatIsFree) {
+  Devices devices;
+  try {
+    (void)devices.gpu->allocate(std::size_t{1} << 44U, Placement::device);
+    FAIL() << "16 TiB were handed out";
+  } catch (const std::bad_alloc& problem) {
+    EXPECT_THAT(problem.what(), ::testing::AllOf(::testing::HasSubstr("16384.00 GiB asked"), ::testing::HasSubstr("free")));
+  }
+  EXPECT_NO_THROW((void)devices.gpu->allocate(1024, Placement::device)) << "the refusal must not stick";
+}
+
+TEST(CudaMemory, ADeviceThatIsNotThereIsNamed) {
+  try {
+    (void)plugin().open_device({.index = 99});
+    FAIL();
+  } catch (const std::runtime_error& problem) {
+    EXPECT_THAT(problem.what(), ::testing::HasSubstr("CUDA device 99 was asked for, but this process sees"));
+  }
+}
+
+}  // namespace
+}  // namespace troupe::test

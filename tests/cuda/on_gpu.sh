@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Runs on a GPU machine, inside a bundle of tools/gpu_bundle --tests: every step has its own limit, a failure does not stop the rest.
+#   on_gpu.sh STEP…      steps: facts kernels lanes model quickstart debug two_ranks kill layers8 preset
+#   OUT: where logs go (default ./out)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+out=${OUT:-$PWD/out}
+mkdir -p "$out"
+export NCCL_NVLS_ENABLE=0
+runs=$(mktemp -d)
+gpus=$(nvidia-smi -L | wc -l)
+began=$SECONDS
+
+# step LIMIT NAME COMMAND…
+step() {
+  local limit=$1 name=$2 start=$SECONDS rc=0
+  shift 2
+  timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1 </dev/null || rc=$?
+  printf '%-22s rc %3d  %3d s\n' "$name" $rc $((SECONDS - start))
+  [ $rc = 0 ] || tail -n "${TAIL:-12}" "$out/$name.log" | cut -c1-300
+  return $rc
+}
+# train LIMIT NAME CONFIG OVERRIDES…: a run of the launcher, with its metrics and the ranks' own words kept
+train() {
+  local limit=$1 name=$2 config=$3
+  shift 3
+  step "$limit" "$name" "$here/bin/troupe" train "$here/configs/$config" --job.dump_folder "$runs/$name" --overwrite "$@"
+  local rc=$?
+  cp "$runs/$name/metrics.jsonl" "$out/$name.metrics.jsonl" 2>/dev/null
+  cp "$runs/$name/trace/rank-0.json" "$out/$name.trace.json" 2>/dev/null
+  grep -h 'memory: at most' "$out/$name.log" | cut -c1-220
+  if [ $rc != 0 ]; then tail -n 6 "$runs/$name"/logs/rank-*.log 2>/dev/null | cut -c1-300; fi
+  tail -n 3 "$out/$name.log" | cut -c1-200
+  return $rc
+}
+eight_b=(--training.steps "${STEPS:-12}" --trace.enable)
+# kill_one: SIGKILL to one of two ranks in the middle of a step; both must end, with an error, within 20 s
+kill_one() {
+  local log=$out/kill.log began_at
+  "$here/bin/troupe" train "$here/configs/debug_llama3.toml" --job.dump_folder "$runs/kill" --overwrite --nproc 2 --device cuda --training.steps 100000 \
+    --metrics.log_freq 200 "${text[@]}" >"$log" 2>&1 </dev/null &
+  local launcher=$!
+  for _ in $(seq 100); do grep -q 'step: 200' "$log" && break; sleep 0.2; done
+  local victim; victim=$(pgrep -P $launcher -f troupe-worker | tail -n 1)
+  began_at=$(date +%s%N)
+  kill -9 "$victim"
+  local rc=0; for _ in $(seq 300); do kill -0 $launcher 2>/dev/null || break; sleep 0.1; done
+  if kill -0 $launcher 2>/dev/null; then echo "kill: the launcher still runs 30 s later"; kill -9 $launcher; rc=99; fi
+  wait $launcher || rc=$?
+  echo "kill                   the run ended $(( ($(date +%s%N) - began_at) / 1000000 )) ms after SIGKILL of pid $victim, exit code $rc; workers left: $(pgrep -f "$runs/kill" | wc -l), GPU processes: $(nvidia-smi --query-compute-apps=pid --format=csv,noheader | wc -l)"
+  tail -n 4 "$log" | cut -c1-300
+  tail -n 2 "$runs"/kill/logs/rank-*.log | cut -c1-300
+}
+text=(--training.dataset_path "[\"$here/data/*\"]")
+
+for wanted in "$@"; do
+  case $wanted in
+    facts)
+      nvidia-smi --query-gpu=index,name,driver_version,memory.total,power.limit,clocks.sm --format=csv
+      "$here/bin/troupe" --version
+      ldd "$here/lib/libtroupe_cuda.so" | grep -c 'not found'
+      ;;
+    kernels) step 120 kernels "$here/bin/cuda_kernels_test" ;;
+    lanes) step 60 lanes "$here/bin/cuda_lanes_test" ;;
+    model) step 150 model "$here/bin/cuda_model_test"; grep -E 'step [18]:' "$out/model.log" ;;
+    quickstart)
+      train 60 quickstart_cpu quickstart.toml --nproc 1 --training.steps 60 "${text[@]}"
+      train 60 quickstart_gpu quickstart.toml --nproc 1 --device cuda --training.steps 60 "${text[@]}"
+      train 60 quickstart_gpu_ahead quickstart.toml --nproc 1 --device cuda --runtime.run_ahead 3 --training.steps 60 "${text[@]}"
+      ;;
+    debug) train 60 debug_gpu debug_llama3.toml --nproc 1 --device cuda --training.steps 20 "${text[@]}" ;;
+    two_ranks)
+      for device in cpu cuda; do
+        train 60 two_quickstart_$device quickstart.toml --nproc 2 --device $device --training.steps 40 "${text[@]}"
+        train 60 two_debug_$device debug_llama3.toml --nproc 2 --device $device --training.steps 20 "${text[@]}"
+      done
+      train 60 two_quickstart_ahead quickstart.toml --nproc 2 --device cuda --runtime.run_ahead 3 --training.steps 40 "${text[@]}"
+      ;;
+    kill) kill_one ;;
+    layers8) train 120 layers8 llama3_8b.toml --nproc 1 --model.n_layers 8 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
+    layers8_ahead0) train 120 layers8_ahead0 llama3_8b.toml --nproc 1 --model.n_layers 8 --runtime.run_ahead 0 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
+    preset) train 180 preset llama3_8b.toml --nproc 2 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
+    preset_batch1) train 180 preset_batch1 llama3_8b.toml --nproc 2 --training.local_batch_size 1 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
+    *) echo "on_gpu.sh: unknown step '$wanted'"; exit 2 ;;
+  esac
+done
+echo "all: $((SECONDS - began)) s, $gpus GPUs"
