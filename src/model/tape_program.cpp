@@ -1,5 +1,6 @@
 #include "src/model/tape_program.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <string>
@@ -31,11 +32,96 @@ TensorView readable(std::span<const std::byte> bytes, std::size_t offset, DType 
 
 }  // namespace
 
+namespace {
+
+/// The result of `first` that `second` reads, if the two can be one call; -1: they cannot.
+int joint(const Instruction& first, const Instruction& second) {
+  const bool casts = second.code == InstructionCode::cast_fp8;
+  if (first.code == InstructionCode::rms_norm && casts && second.operands[0] == first.operands[1]) return first.operands[1];
+  if (first.code == InstructionCode::swiglu && casts && second.operands[0] == first.operands[2]) return first.operands[2];
+  const bool adds = second.code == InstructionCode::add && (second.operands[0] == first.operands[2] || second.operands[1] == first.operands[2]);
+  if (first.code == InstructionCode::linear_fp8 && adds && second.operands[0] != second.operands[1]) return first.operands[2];
+  return -1;
+}
+
+bool names(const Instruction& instruction, int buffer) { return std::ranges::find(instruction.operands, buffer) != instruction.operands.end(); }
+
+/// The second's own results are written while the first's operands are still read: the plan, which counts them one after the other, may
+/// have put them in the same place.
+bool in_each_others_way(const TapePlan& plan, const Instruction& first, const Instruction& second) {
+  return std::ranges::any_of(second.operands, [&](int late) {
+    const TapeBuffer& b = plan.buffers[static_cast<std::size_t>(late)];
+    return std::ranges::any_of(first.operands, [&](int early) {
+      const TapeBuffer& a = plan.buffers[static_cast<std::size_t>(early)];
+      return early != late && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+    });
+  });
+}
+
+/// A sum that a product was written into directly leaves the product itself unwritten, so nobody else may read it.
+bool read_by_others(const TapePlan& plan, int buffer) {
+  std::size_t users = 0;
+  for (const auto* units : {&plan.forward, &plan.backward}) {
+    for (const auto& unit : *units) users += static_cast<std::size_t>(std::ranges::count_if(unit, [&](const Instruction& i) { return names(i, buffer); }));
+  }
+  return users != 2;
+}
+
+std::vector<std::vector<bool>> joined_in(const TapePlan& plan, const std::vector<std::vector<Instruction>>& units) {
+  std::vector<std::vector<bool>> joined;
+  for (const auto& unit : units) {
+    std::vector<bool>& of_unit = joined.emplace_back(unit.size(), false);
+    for (std::size_t i = 0; i + 1 < unit.size(); ++i) {
+      if (i > 0 && of_unit[i - 1]) continue;
+      const int between = joint(unit[i], unit[i + 1]);
+      if (between < 0 || in_each_others_way(plan, unit[i], unit[i + 1])) continue;
+      of_unit[i] = unit[i].code != InstructionCode::linear_fp8 || !read_by_others(plan, between);
+    }
+  }
+  return joined;
+}
+
+}  // namespace
+
+TapeProgram::TapeProgram(Inputs inputs)
+    : in_(std::move(inputs)),
+      fused_(dynamic_cast<FusedKernels*>(&in_.kernels)),
+      forward_joined_(joined_in(in_.plan, in_.plan.forward)),
+      backward_joined_(joined_in(in_.plan, in_.plan.backward)) {}
+
+void TapeProgram::run_all(const Call& call, const std::vector<Instruction>& instructions, const std::vector<bool>& joined) const {
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    if (fused_ != nullptr && joined[i]) {
+      run_joined(call, instructions[i], instructions[i + 1]);
+      ++i;
+    } else {
+      run(call, instructions[i]);
+    }
+  }
+}
+
+void TapeProgram::run_joined(const Call& call, const Instruction& first, const Instruction& second) const {
+  const std::vector<int>& o = first.operands;
+  if (first.code == InstructionCode::rms_norm) {
+    TensorView rstd = view(o[2]);
+    rstd.shape = Shape{rstd.shape[0]};
+    return fused_->rms_norm_cast(call.stream, view(o[0]), weight(call, first.parameter), first.eps, view(o[1]), rstd, cast_target(second, 1));
+  }
+  if (first.code == InstructionCode::swiglu) return fused_->swiglu_cast(call.stream, view(o[0]), view(o[1]), view(o[2]), cast_target(second, 1));
+  const int residual = second.operands[0] == o[2] ? second.operands[1] : second.operands[0];
+  fused_->linear_fp8_add(call.stream, float8(o[0], o[1]), float8_weight(call, first), view(residual), view(second.operands[2]));
+}
+
+CastTarget TapeProgram::cast_target(const Instruction& instruction, std::size_t first) const {
+  auto* scalars = view(instruction.operands[first + 1]).as<float>();
+  return {view(instruction.operands[first]), scalars, scalars + 1};
+}
+
 void TapeProgram::forward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) {
   const UnitLayout& layout = in_.layout.units.at(unit.value());
   require("weights slot", weights.size(), layout.weights_bytes, unit);
   const Call call{stream, layout, batch, weights, {}};
-  for (const Instruction& instruction : in_.plan.forward[unit.value()]) run(call, instruction);
+  run_all(call, in_.plan.forward[unit.value()], forward_joined_[unit.value()]);
 }
 
 void TapeProgram::backward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
@@ -51,7 +137,7 @@ void TapeProgram::backward(Stream& stream, Step, Micro, Unit unit, std::span<con
     std::byte* end = gradients.data() + slot.gradient_offset + static_cast<std::size_t>(p.description.elements()) * size_of(in_.layout.gradient);
     in_.kernels.fill(stream, TensorView::contiguous(end, in_.layout.gradient, {padding, p.description.cols}, in_.rotary.device), 0.0);
   }
-  for (const Instruction& instruction : in_.plan.backward[unit.value()]) run(call, instruction);
+  run_all(call, in_.plan.backward[unit.value()], backward_joined_[unit.value()]);
 }
 
 TensorView TapeProgram::logits() const { return view(in_.plan.logits); }
@@ -124,6 +210,7 @@ void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
 
 /// amax, scale, codes; the two scalars lie in the buffer behind the codes.
 void TapeProgram::cast_to_float8(const Call& call, TensorView from, const Instruction& i, std::size_t to) const {
+  if (fused_ != nullptr) return fused_->cast_fp8(call.stream, from, cast_target(i, to));
   const TensorView codes = view(i.operands[to]);
   auto* scalars = view(i.operands[to + 1]).as<float>();
   in_.kernels.amax(call.stream, from, scalars, false);

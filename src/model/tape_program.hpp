@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "src/device/kernels.hpp"
+#include "src/device/fused_kernels.hpp"
 #include "src/model/extension.hpp"
 #include "src/model/programs.hpp"
 #include "src/model/step_totals.hpp"
@@ -13,6 +13,7 @@
 namespace troupe {
 
 /// Runs a TapePlan: each instruction becomes one call of the device's kernels on views of arena, weights and gradients slots.
+/// Where the kernels are FusedKernels too, two neighbouring instructions become one call if nobody else needs what lies between them.
 /// Everything referred to outlives the program. Compute's lane only; allocates nothing.
 class TapeProgram final : public ComputeProgram {
  public:
@@ -27,7 +28,7 @@ class TapeProgram final : public ComputeProgram {
     double gradient_scale = 1;         ///< 1 / nominal tokens
     LossFunction loss = {};            ///< in place of the kernels' cross entropy, where there is one
   };
-  explicit TapeProgram(Inputs inputs) : in_(std::move(inputs)) {}
+  explicit TapeProgram(Inputs inputs);
 
   void forward(Stream& stream, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) override;
   void backward(Stream& stream, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
@@ -37,6 +38,8 @@ class TapeProgram final : public ComputeProgram {
 
  private:
   struct Call;
+  void run_all(const Call& call, const std::vector<Instruction>& instructions, const std::vector<bool>& joined) const;
+  void run_joined(const Call& call, const Instruction& first, const Instruction& second) const;
   void run(const Call& call, const Instruction& instruction) const;
   void run_forward(const Call& call, const Instruction& instruction) const;
   void run_backward(const Call& call, const Instruction& instruction) const;
@@ -50,7 +53,11 @@ class TapeProgram final : public ComputeProgram {
   [[nodiscard]] TensorView weight_gradient(const Call& call, int parameter) const;
   [[nodiscard]] TensorView batch_part(const Call& call, std::size_t part) const;
 
+  [[nodiscard]] CastTarget cast_target(const Instruction& instruction, std::size_t first) const;
+
   Inputs in_;
+  FusedKernels* fused_;                                              ///< null: the device has none
+  std::vector<std::vector<bool>> forward_joined_, backward_joined_;  ///< [unit][instruction]: runs together with the next one
 };
 
 }  // namespace troupe

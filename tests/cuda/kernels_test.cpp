@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "src/device/fused_kernels.hpp"
 #include "tests/cuda/twin.hpp"
 
 // Every operation of the seam on a GPU against the CPU's, which tests/kernels compares with autograd. Shapes: small and awkward ones, and
@@ -89,6 +90,89 @@ TEST_P(CudaKernels, Float8LinearLayersMultiplyAsOnTheCpu) {
       EXPECT_LT(dx.difference(), 5e-3) << s.tokens << " × " << s.inputs << " × " << s.outputs << ", accumulate " << accumulate;
       EXPECT_LT(dw.difference(), 2e-3) << s.tokens << " × " << s.inputs << " × " << s.outputs << ", accumulate " << accumulate;
     }
+  }
+}
+
+/// The GPU in one call, the CPU operation by operation.
+TEST_P(CudaKernels, FusedCastsAreTheSeparateOperationsOfTheCpu) {
+  const DType type = GetParam();
+  const std::int64_t rows = 48, columns = 96;
+  const Twin x = twin(type, {rows, columns}), w = twin(type, {columns}), y = twin(type, {rows, columns}), rstd = twin(DType::f32, {rows});
+  const Twin gate = twin(type, {rows, columns}), up = twin(type, {rows, columns}), out = twin(type, {rows, columns});
+  const Twin codes = twin(DType::e5m2, {rows, columns}), of_norm = twin(DType::e4m3, {rows, columns}), of_gate = twin(DType::e4m3, {rows, columns});
+  const Twin scalars = twin(DType::f32, {6});
+  on_both([&](Device& d, Kernels& k, Stream& on) {
+    float* at = scalars.on(d).as<float>();
+    if (auto* fused = dynamic_cast<FusedKernels*>(&k)) {
+      fused->cast_fp8(on, x.on(d), {codes.on(d), at, at + 1});
+      fused->rms_norm_cast(on, x.on(d), w.on(d), 1e-5, y.on(d), rstd.on(d), {of_norm.on(d), at + 2, at + 3});
+      return fused->swiglu_cast(on, gate.on(d), up.on(d), out.on(d), {of_gate.on(d), at + 4, at + 5});
+    }
+    const auto cast = [&](const TensorView& from, float* two, const TensorView& to) {
+      k.amax(on, from, two, false);
+      k.scale_from_amax(on, two, to.dtype, two + 1);
+      k.quantize(on, from, two + 1, to);
+    };
+    cast(x.on(d), at, codes.on(d));
+    k.rms_norm(on, x.on(d), w.on(d), 1e-5, y.on(d), rstd.on(d));
+    cast(y.on(d), at + 2, of_norm.on(d));
+    k.swiglu(on, gate.on(d), up.on(d), out.on(d));
+    cast(out.on(d), at + 4, of_gate.on(d));
+  });
+  ASSERT_NE(dynamic_cast<FusedKernels*>(&devices_.gpu->kernels()), nullptr);
+  EXPECT_TRUE(codes.same_bits()) << "a cast alone is exact";
+  EXPECT_LT(scalars.difference(), 1e-2) << "a last place of the largest value";
+  EXPECT_LT(y.difference(), tolerance(type));
+  EXPECT_LT(out.difference(), tolerance(type));
+  // Codes are bytes here: where values differ in a last place a few codes are the neighbour's.
+  EXPECT_LT(of_norm.difference(), 2e-2);
+  EXPECT_LT(of_gate.difference(), 2e-2);
+}
+
+TEST_P(CudaKernels, AProductAddsTheResidualBeforeItsOneRounding) {
+  const DType type = GetParam();
+  const Sizes s{64, 96, 128};
+  const Twin values = twin(type, {s.tokens, s.inputs}), weights = twin(type, {s.outputs, s.inputs}), residual = twin(type, {s.tokens, s.outputs}, 20.0);
+  const Twin x = twin(DType::e4m3, {s.tokens, s.inputs}), w = twin(DType::e4m3, {s.outputs, s.inputs});
+  const Twin product = twin(type, {s.tokens, s.outputs}), out = twin(type, {s.tokens, s.outputs});
+  Twin scale = twin(DType::f32, {1});
+  scale.set([](std::size_t) { return 64.0; });
+  on_both([&](Device& d, Kernels& k, Stream& on) {
+    const float* at = scale.on(d).as<float>();
+    k.quantize(on, values.on(d), at, x.on(d));
+    k.quantize(on, weights.on(d), at, w.on(d));
+    if (auto* fused = dynamic_cast<FusedKernels*>(&k)) return fused->linear_fp8_add(on, {x.on(d), at}, {w.on(d), at}, residual.on(d), out.on(d));
+    k.linear_fp8(on, {x.on(d), at}, {w.on(d), at}, product.on(d));
+    k.add(on, residual.on(d), product.on(d), out.on(d));
+  });
+  EXPECT_LT(out.difference(), 4e-3);
+}
+
+/// q, k and v are made from one value, gate and up from another: what was turned for the first serves the others, and no longer once
+/// another value's codes lie there.
+TEST_P(CudaKernels, WeightGradientsOfOneValueAndOfTheNextInItsPlaceAreRight) {
+  const DType type = GetParam();
+  const std::int64_t tokens = 64, inputs = 48, outputs = 32;
+  const Twin x8 = twin(DType::e4m3, {tokens, inputs}), dy8 = twin(DType::e5m2, {tokens, outputs}), scalars = twin(DType::f32, {4});
+  for (int round = 0; round < 2; ++round) {
+    const Twin x = twin(type, {tokens, inputs}), first = twin(type, {tokens, outputs}), second = twin(type, {tokens, outputs});
+    const Twin dw_first = twin(DType::f32, {outputs, inputs}), dw_second = twin(DType::f32, {outputs, inputs});
+    on_both([&](Device& d, Kernels& k, Stream& on) {
+      float* at = scalars.on(d).as<float>();
+      const auto cast = [&](const TensorView& from, float* two, const TensorView& to) {
+        if (auto* fused = dynamic_cast<FusedKernels*>(&k)) return fused->cast_fp8(on, from, {to, two, two + 1});
+        k.amax(on, from, two, false);
+        k.scale_from_amax(on, two, to.dtype, two + 1);
+        k.quantize(on, from, two + 1, to);
+      };
+      cast(x.on(d), at, x8.on(d));
+      for (const auto& [dy, dw] : {std::pair(&first, &dw_first), std::pair(&second, &dw_second)}) {
+        cast(dy->on(d), at + 2, dy8.on(d));
+        k.linear_fp8_backward_weight(on, {dy8.on(d), at + 3}, {x8.on(d), at + 1}, dw->on(d), false);
+      }
+    });
+    EXPECT_LT(dw_first.difference(), 2e-3) << "round " << round;
+    EXPECT_LT(dw_second.difference(), 2e-3) << "round " << round;
   }
 }
 

@@ -23,14 +23,19 @@ bool norm_shapes(const TensorView& x, const TensorView& w, const TensorView& rst
 void CudaKernels::rms_norm(Stream& stream, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd) {
   const Arguments arguments(device_, "rms_norm", "x [T,D], y and w [D] of one floating type, rstd [T] float32", {{"x", x}, {"w", w}, {"y", y}, {"rstd", rstd}});
   arguments.require(norm_shapes(x, w, rstd) && alike(x, y));
-  cuda::rms_norm(on(stream), {.x = x.data,
-                              .w = w.data,
-                              .y = y.data,
-                              .rstd = rstd.as<float>(),
-                              .type = element_of(x.dtype),
-                              .rows = x.shape[0],
-                              .columns = x.shape[1],
-                              .eps = static_cast<float>(eps)});
+  norm(on(stream), x, w, eps, y, rstd, nullptr);
+}
+
+void CudaKernels::norm(cudaStream_t stream, const TensorView& x, const TensorView& w, double eps, const TensorView& y, const TensorView& rstd, float* amax) {
+  cuda::rms_norm(stream, {.x = x.data,
+                          .w = w.data,
+                          .y = y.data,
+                          .rstd = rstd.as<float>(),
+                          .type = element_of(x.dtype),
+                          .rows = x.shape[0],
+                          .columns = x.shape[1],
+                          .eps = static_cast<float>(eps),
+                          .amax = amax});
 }
 
 void CudaKernels::rms_norm_backward(Stream& stream, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx,
@@ -72,13 +77,18 @@ void CudaKernels::rotary(Stream& stream, TensorView x, TensorView table, bool in
 void CudaKernels::swiglu(Stream& stream, TensorView gate, TensorView up, TensorView out) {
   const Arguments arguments(device_, "swiglu", "gate, up, out [T,D] of one floating type", {{"gate", gate}, {"up", up}, {"out", out}});
   arguments.require(gate.shape.rank == 2 && alike(gate, up) && alike(gate, out) && Arguments::floating(gate.dtype));
-  cuda::swiglu(on(stream), {.gate = gate.data,
-                            .up = up.data,
-                            .out = out.data,
-                            .type = element_of(gate.dtype),
-                            .rows = gate.shape[0],
-                            .columns = gate.shape[1],
-                            .stride = gate.shape[1]});
+  gated(on(stream), gate, up, out, nullptr);
+}
+
+void CudaKernels::gated(cudaStream_t stream, const TensorView& gate, const TensorView& up, const TensorView& out, float* amax) {
+  cuda::swiglu(stream, {.gate = gate.data,
+                        .up = up.data,
+                        .out = out.data,
+                        .type = element_of(gate.dtype),
+                        .rows = gate.shape[0],
+                        .columns = gate.shape[1],
+                        .stride = gate.shape[1],
+                        .amax = amax});
 }
 
 void CudaKernels::swiglu_backward(Stream& stream, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup) {

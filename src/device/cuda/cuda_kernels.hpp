@@ -3,14 +3,14 @@
 
 #include "src/device/cuda/kernels/product.hpp"
 #include "src/device/cuda/scratch.hpp"
-#include "src/device/kernels.hpp"
+#include "src/device/fused_kernels.hpp"
 
 namespace troupe::cuda {
 
 /// The arithmetic of a GPU: kernels of src/device/cuda/kernels, cuBLASLt and cuDNN. Calls put work on the stream and return; one thread
 /// calls at a time (the issuer, or the main thread before and after the lanes). Activations fp32 or bf16.
 /// With `deterministic` every call repeats bit for bit; without it attention's backward adds in any order.
-class CudaKernels final : public Kernels {
+class CudaKernels final : public Kernels, public FusedKernels {
  public:
   CudaKernels(int device, bool deterministic);
   /// Bytes that calls have made this object take, and keeps.
@@ -26,6 +26,11 @@ class CudaKernels final : public Kernels {
   void linear_fp8(Stream&, Float8View x, Float8View w, TensorView y) override;
   void linear_fp8_backward_input(Stream&, Float8View dy, Float8View w, TensorView dx, bool accumulate) override;
   void linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) override;
+
+  void cast_fp8(Stream&, TensorView x, const CastTarget& to) override;
+  void rms_norm_cast(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) override;
+  void swiglu_cast(Stream&, TensorView gate, TensorView up, TensorView out, const CastTarget& to) override;
+  void linear_fp8_add(Stream&, Float8View x, Float8View w, TensorView residual, TensorView out) override;
 
   void rms_norm(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd) override;
   void rms_norm_backward(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
@@ -50,13 +55,28 @@ class CudaKernels final : public Kernels {
              const Verdict* verdict) override;
 
  private:
+  /// The other layout of codes, [columns, rows], which the tensor cores want in the backward: kept until the codes are written again.
+  struct Turned {
+    const std::byte* codes = nullptr;
+    std::size_t bytes = 0;
+    cudaStream_t stream = nullptr;
+    const std::byte* data = nullptr;
+    [[nodiscard]] bool holds(const TensorView& view, cudaStream_t on) const noexcept { return codes == view.data && bytes == view.bytes() && stream == on; }
+  };
+  /// Codes from a value whose amax is known; the other layout as well where a gradient is cast.
+  void cast_with_amax(cudaStream_t stream, const TensorView& x, const CastTarget& to);
+  void written(const TensorView& codes);
+  void norm(cudaStream_t stream, const TensorView& x, const TensorView& w, double eps, const TensorView& y, const TensorView& rstd, float* amax);
+  void gated(cudaStream_t stream, const TensorView& gate, const TensorView& up, const TensorView& out, float* amax);
+  void float8_forward(Stream& stream, const Float8View& x, const Float8View& w, const TensorView& y, const void* residual);
   [[nodiscard]] cudaStream_t on(const Stream& stream) const;
   void multiply(cudaStream_t stream, const Product& product);
   [[nodiscard]] bool fused_attention(const TensorView& q) const;
 
   const int device_;
   const bool deterministic_;
-  ScratchOfStreams scratch_, workspaces_;
+  ScratchOfStreams scratch_, workspaces_, turned_gradients_, turned_values_;
+  Turned gradient_, value_;  ///< the newest of each
   Products products_;
 };
 

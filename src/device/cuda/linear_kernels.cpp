@@ -1,6 +1,4 @@
 // Linear layers: cuBLASLt, and for fp8 the second layout of an operand where the tensor cores ask for it.
-#include <utility>
-
 #include "src/device/cuda/arguments.hpp"
 #include "src/device/cuda/cuda_kernels.hpp"
 #include "src/device/cuda/kernels/float8.hpp"
@@ -15,6 +13,9 @@ bool float8(const Float8View& value) { return (value.data.dtype == DType::e4m3 |
 
 constexpr std::size_t workspace_bytes = std::size_t{64} << 20U;  // all of cuBLASLt's algorithms for Hopper are content with it
 
+constexpr std::size_t inverse_floats = 8, inverse_step = 4;  // inverse_scales writes its two 16 bytes apart
+constexpr std::size_t scale_room = ScratchOfStreams::slack;
+
 Operand operand(const TensorView& view, bool transposed = false) { return {view.data, element_of(view.dtype), view.shape[1], transposed}; }
 
 Operand scaled(const TensorView& view, bool transposed, const float* inverse) {
@@ -24,15 +25,6 @@ Operand scaled(const TensorView& view, bool transposed, const float* inverse) {
 /// [columns, rows], as transpose_bytes left it at `data`.
 Operand turned(const TensorView& of, const void* data, bool transposed, const float* inverse) {
   return {data, element_of(of.dtype), of.shape[0], transposed, inverse};
-}
-
-/// What the codes of both operands are multiplied by, each at an address of its own: cuBLASLt refuses scales that are not 16-byte aligned.
-constexpr std::size_t scale_room = 2 * ScratchOfStreams::slack;
-std::pair<const float*, const float*> inverses(cudaStream_t stream, const float* left, const float* right, ScratchOfStreams::Parts& scratch) {
-  auto *of_left = scratch.take<float>(2), *of_right = scratch.take<float>(2);
-  inverse_scales(stream, left, left, of_left);
-  inverse_scales(stream, right, right, of_right);
-  return {of_left, of_right};
 }
 
 }  // namespace
@@ -91,17 +83,32 @@ void CudaKernels::linear_fp8(Stream& stream, Float8View x, Float8View w, TensorV
                             {{"x", x.data}, {"w", w.data}, {"y", y}});
   arguments.require(matrices(x.data, w.data, y) && x.data.shape[1] == w.data.shape[1] && y.shape == Shape{x.data.shape[0], w.data.shape[0]});
   arguments.require(float8(x) && float8(w) && Arguments::floating(y.dtype));
+  float8_forward(stream, x, w, y, nullptr);
+}
+
+void CudaKernels::linear_fp8_add(Stream& stream, Float8View x, Float8View w, TensorView residual, TensorView out) {
+  const Arguments arguments(device_, "linear_fp8_add", "x [T,K], w [N,K] float8 with scales, residual and out [T,N] of one floating type",
+                            {{"x", x.data}, {"w", w.data}, {"residual", residual}, {"out", out}});
+  arguments.require(matrices(x.data, w.data, out) && x.data.shape[1] == w.data.shape[1] && out.shape == Shape{x.data.shape[0], w.data.shape[0]});
+  arguments.require(float8(x) && float8(w) && Arguments::floating(out.dtype) && residual.shape == out.shape && residual.dtype == out.dtype);
+  float8_forward(stream, x, w, out, residual.data);
+}
+
+/// Sums of about 14 bits between the tensor cores' steps, as torchao's forward.
+void CudaKernels::float8_forward(Stream& stream, const Float8View& x, const Float8View& w, const TensorView& y, const void* residual) {
   const cudaStream_t to = on(stream);
   auto scratch = scratch_.of(to, scale_room);
-  const auto [left, right] = inverses(to, x.scale, w.scale, scratch);
+  auto* inverse = scratch.take<float>(inverse_floats);
+  inverse_scales(to, x.scale, w.scale, inverse);
   multiply(to, {.rows = x.data.shape[0],
                 .columns = w.data.shape[0],
                 .depth = x.data.shape[1],
-                .a = scaled(x.data, false, left),
-                .b = scaled(w.data, true, right),
+                .a = scaled(x.data, false, inverse),
+                .b = scaled(w.data, true, inverse + inverse_step),
                 .d = y.data,
                 .d_type = element_of(y.dtype),
                 .d_stride = y.shape[1],
+                .c = residual,
                 .fast_accumulation = true});
 }
 
@@ -112,14 +119,15 @@ void CudaKernels::linear_fp8_backward_input(Stream& stream, Float8View dy, Float
   arguments.require(float8(dy) && float8(w) && Arguments::floating(dx.dtype));
   const cudaStream_t to = on(stream);
   auto scratch = scratch_.of(to, w.data.bytes() + ScratchOfStreams::slack + scale_room);
-  const auto [left, right] = inverses(to, dy.scale, w.scale, scratch);
+  auto* inverse = scratch.take<float>(inverse_floats);
+  inverse_scales(to, dy.scale, w.scale, inverse);
   auto* w_transposed = scratch.take<std::byte>(w.data.bytes());
   transpose_bytes(to, w.data.data, w.data.shape[0], w.data.shape[1], w_transposed);
   multiply(to, {.rows = dy.data.shape[0],
                 .columns = w.data.shape[1],
                 .depth = dy.data.shape[1],
-                .a = scaled(dy.data, false, left),
-                .b = turned(w.data, w_transposed, true, right),
+                .a = scaled(dy.data, false, inverse),
+                .b = turned(w.data, w_transposed, true, inverse + inverse_step),
                 .d = dx.data,
                 .d_type = element_of(dx.dtype),
                 .d_stride = dx.shape[1],
@@ -132,17 +140,26 @@ void CudaKernels::linear_fp8_backward_weight(Stream& stream, Float8View dy, Floa
   arguments.require(matrices(dy.data, x.data, dw) && dy.data.shape[0] == x.data.shape[0] && dw.shape == Shape{dy.data.shape[1], x.data.shape[1]});
   arguments.require(float8(dy) && float8(x) && dw.dtype == DType::f32);
   const cudaStream_t to = on(stream);
-  auto scratch = scratch_.of(to, dy.data.bytes() + x.data.bytes() + 2 * ScratchOfStreams::slack + scale_room);
-  const auto [left, right] = inverses(to, dy.scale, x.scale, scratch);
-  auto* dy_transposed = scratch.take<std::byte>(dy.data.bytes());
-  auto* x_transposed = scratch.take<std::byte>(x.data.bytes());
-  transpose_bytes(to, dy.data.data, dy.data.shape[0], dy.data.shape[1], dy_transposed);
-  transpose_bytes(to, x.data.data, x.data.shape[0], x.data.shape[1], x_transposed);
+  auto scratch = scratch_.of(to, dy.data.bytes() + ScratchOfStreams::slack + scale_room);
+  auto* inverse = scratch.take<float>(inverse_floats);
+  inverse_scales(to, dy.scale, x.scale, inverse);
+  const std::byte* dy_transposed = gradient_.data;
+  if (!gradient_.holds(dy.data, to)) {
+    auto* place = scratch.take<std::byte>(dy.data.bytes());
+    transpose_bytes(to, dy.data.data, dy.data.shape[0], dy.data.shape[1], place);
+    dy_transposed = place;
+  }
+  if (!value_.holds(x.data, to)) {  // q, k and v, or gate and up, ask for the same one in turn
+    const std::size_t bytes = x.data.bytes();
+    auto* place = turned_values_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes);
+    transpose_bytes(to, x.data.data, x.data.shape[0], x.data.shape[1], place);
+    value_ = {x.data.data, bytes, to, place};
+  }
   multiply(to, {.rows = dy.data.shape[1],
                 .columns = x.data.shape[1],
                 .depth = dy.data.shape[0],
-                .a = turned(dy.data, dy_transposed, false, left),
-                .b = turned(x.data, x_transposed, true, right),
+                .a = turned(dy.data, dy_transposed, false, inverse),
+                .b = turned(x.data, value_.data, true, inverse + inverse_step),
                 .d = dw.data,
                 .d_type = element_of(dw.dtype),
                 .d_stride = dw.shape[1],

@@ -12,11 +12,17 @@
 namespace troupe::cuda {
 
 CudaKernels::CudaKernels(int device, bool deterministic)
-    : device_(device), deterministic_(deterministic), scratch_(device), workspaces_(device), products_({.sweep = !deterministic}) {}
+    : device_(device),
+      deterministic_(deterministic),
+      scratch_(device),
+      workspaces_(device),
+      turned_gradients_(device),
+      turned_values_(device),
+      products_({.sweep = !deterministic}) {}
 
 cudaStream_t CudaKernels::on(const Stream& stream) const { return native_stream(stream, device_); }
 
-std::size_t CudaKernels::scratch_bytes() const noexcept { return scratch_.bytes() + workspaces_.bytes(); }
+std::size_t CudaKernels::scratch_bytes() const noexcept { return scratch_.bytes() + workspaces_.bytes() + turned_gradients_.bytes() + turned_values_.bytes(); }
 
 void CudaKernels::amax(Stream& stream, TensorView x, float* amax, bool accumulate) {
   const Arguments arguments(device_, "amax", "x float32 or bfloat16", {{"x", x}});
@@ -31,6 +37,7 @@ void CudaKernels::scale_from_amax(Stream& stream, const float* amax, DType dtype
 void CudaKernels::quantize(Stream& stream, TensorView x, const float* scale, TensorView out) {
   const Arguments arguments(device_, "quantize", "x float32 or bfloat16, out float8_e4m3 or float8_e5m2 of the same shape", {{"x", x}, {"out", out}});
   arguments.require(x.shape == out.shape && Arguments::floating(x.dtype) && (out.dtype == DType::e4m3 || out.dtype == DType::e5m2));
+  written(out);
   cuda::quantize(on(stream), x.data, element_of(x.dtype), scale, out.data, element_of(out.dtype), x.shape.elements());
 }
 

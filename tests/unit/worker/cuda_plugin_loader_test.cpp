@@ -1,3 +1,5 @@
+#include "tools/worker/cuda_plugin_loader.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,7 +7,6 @@
 
 #include "src/collectives/nccl/cuda_plugin.hpp"
 #include "tests/support/temporary_folder.hpp"
-#include "tools/worker/cuda_plugin_loader.hpp"
 
 // What a user without a GPU, or with the wrong libraries, is told.
 namespace troupe {
@@ -20,8 +21,8 @@ std::string refusal(const std::string& file, const std::string& driver) {
 }
 
 TEST(CudaPluginLoader, NamesAMissingDriverAndTheWayWithoutOne) {
-  EXPECT_THAT(refusal("plugin.so", "libnodriver.so.1"), AllOf(HasSubstr("no NVIDIA driver on this machine"), HasSubstr("libnodriver.so.1"),
-                                                              HasSubstr("driver 580 or newer"), HasSubstr("--device cpu")));
+  EXPECT_THAT(refusal("plugin.so", "libnodriver.so.1"),
+              AllOf(HasSubstr("no NVIDIA driver on this machine"), HasSubstr("libnodriver.so.1"), HasSubstr("driver 580 or newer"), HasSubstr("--device cpu")));
 }
 
 TEST(CudaPluginLoader, NamesADriverThatIsTooOld) {
@@ -31,8 +32,8 @@ TEST(CudaPluginLoader, NamesADriverThatIsTooOld) {
 TEST(CudaPluginLoader, RefusesALibraryThatIsNoDriver) { EXPECT_THAT(refusal("plugin.so", "libm.so.6"), HasSubstr("does not tell its version")); }
 
 TEST(CudaPluginLoader, NamesTheLibraryThatThePluginMisses) {
-  EXPECT_THAT(refusal("/nowhere/libtroupe_cuda.so", NEW_DRIVER),
-              AllOf(HasSubstr("needs a library that is not there"), HasSubstr("/nowhere/libtroupe_cuda.so"), HasSubstr("torch==2.11.0"), HasSubstr("LIBTORCH")));
+  EXPECT_THAT(refusal("/nowhere/libtroupe_cuda.so", NEW_DRIVER), AllOf(HasSubstr("needs a library that is not there"), HasSubstr("/nowhere/libtroupe_cuda.so"),
+                                                                       HasSubstr("torch==2.11.0"), HasSubstr("LIBTORCH")));
 }
 
 TEST(CudaPluginLoader, RefusesALibraryThatIsNoPlugin) {
