@@ -1,5 +1,6 @@
-# The CUDA plug-in's toolchain. TROUPE_CUDA=auto builds the plug-in where nvcc, libtorch_cuda, cuDNN and NCCL are found; "on" demands them.
-# After this, TROUPE_CUDA_FOUND says whether they are there, and torch::cuda, troupe::nccl, troupe::cudnn, CUDA::cublasLt … exist.
+# The CUDA plug-in's toolchain. TROUPE_CUDA=auto builds the plug-in where nvcc, cuBLAS, cuDNN with its front end, and NCCL are found; "on" demands them.
+# After this, TROUPE_CUDA_FOUND says whether they are there, and troupe::nccl, troupe::cudnn, CUDA::cublasLt … exist; torch::cuda
+# (libtorch_cuda, which the plug-in does without) only where it was found: benchmarks compare with it.
 # Nothing that a CPU build makes depends on any of it.
 set(TROUPE_CUDA auto CACHE STRING "build the CUDA plug-in: auto (where its tools are found), on or off")
 set_property(CACHE TROUPE_CUDA PROPERTY STRINGS auto on off)
@@ -14,11 +15,9 @@ if(NOT TROUPE_CUDA STREQUAL "off" AND TROUPE_TORCH AND NOT TROUPE_SANITIZE)
   find_library(TROUPE_TORCH_CUDA torch_cuda PATHS "${LIBTORCH_ROOT}/lib" ${troupe_whole_wheels} NO_DEFAULT_PATH)
   find_library(TROUPE_C10_CUDA c10_cuda PATHS "${LIBTORCH_ROOT}/lib" ${troupe_whole_wheels} NO_DEFAULT_PATH)
   set(troupe_cuda_missing "")
-  foreach(piece TROUPE_NVCC TROUPE_TORCH_CUDA TROUPE_C10_CUDA)
-    if(NOT ${piece})
-      list(APPEND troupe_cuda_missing ${piece})
-    endif()
-  endforeach()
+  if(NOT TROUPE_NVCC)
+    list(APPEND troupe_cuda_missing TROUPE_NVCC)
+  endif()
   if(NOT troupe_cuda_missing)
     set(CMAKE_CUDA_COMPILER "${TROUPE_NVCC}" CACHE FILEPATH "nvcc")
     set(CMAKE_CUDA_ARCHITECTURES "90a-real;80-virtual" CACHE STRING "what the plug-in's own kernels are built for")
@@ -43,16 +42,18 @@ if(NOT TROUPE_CUDA STREQUAL "off" AND TROUPE_TORCH AND NOT TROUPE_SANITIZE)
   endif()
   if(NOT troupe_cuda_missing)
     set(TROUPE_CUDA_FOUND ON)
-    add_library(torch::cuda INTERFACE IMPORTED)
-    # libtorch_cuda registers its operators when it is loaded; no symbol of it is named, so the linker must be told to keep it.
-    target_link_libraries(torch::cuda INTERFACE torch::cpu "-Wl,--push-state,--no-as-needed,${TROUPE_TORCH_CUDA},--pop-state" "${TROUPE_C10_CUDA}" CUDA::cudart)
+    if(TROUPE_TORCH_CUDA AND TROUPE_C10_CUDA)
+      add_library(torch::cuda INTERFACE IMPORTED)
+      # libtorch_cuda registers its operators when it is loaded; no symbol of it is named, so the linker must be told to keep it.
+      target_link_libraries(torch::cuda INTERFACE torch::cpu "-Wl,--push-state,--no-as-needed,${TROUPE_TORCH_CUDA},--pop-state" "${TROUPE_C10_CUDA}" CUDA::cudart)
+    endif()
     add_library(troupe::nccl INTERFACE IMPORTED)
     target_link_libraries(troupe::nccl INTERFACE "${TROUPE_NCCL}")
     target_include_directories(troupe::nccl SYSTEM INTERFACE "${TROUPE_NCCL_INCLUDE}")
     add_library(troupe::cudnn INTERFACE IMPORTED)
     target_link_libraries(troupe::cudnn INTERFACE "${TROUPE_CUDNN}")
     target_include_directories(troupe::cudnn SYSTEM INTERFACE "${TROUPE_CUDNN_INCLUDE}" "${TROUPE_CUDNN_FRONTEND}")
-    message(STATUS "CUDA plug-in: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, ${TROUPE_TORCH_CUDA}")
+    message(STATUS "CUDA plug-in: nvcc ${CMAKE_CUDA_COMPILER_VERSION}, ${TROUPE_CUDNN}, ${TROUPE_NCCL}")
   elseif(TROUPE_CUDA STREQUAL "on")
     message(FATAL_ERROR "TROUPE_CUDA=on, but not found: ${troupe_cuda_missing}. tools/setup.sh --gpu fetches all of it; or set these variables to files")
   else()

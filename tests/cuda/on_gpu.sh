@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs on a GPU machine, inside a bundle of tools/gpu_bundle --tests: every step has its own limit, a failure does not stop the rest.
-#   on_gpu.sh STEP…      steps: facts kernels lanes model quickstart debug two_ranks kill layers8 preset
+#   on_gpu.sh STEP…      steps: facts seam lanes model quickstart debug two_ranks kill layers8 preset
 #   OUT: where logs go (default ./out)
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-$PWD/out}
@@ -59,7 +59,7 @@ for wanted in "$@"; do
       "$here/bin/troupe" --version
       ldd "$here/lib/libtroupe_cuda.so" | grep -c 'not found'
       ;;
-    kernels) step 120 kernels "$here/bin/cuda_kernels_test" ;;
+    seam) step 120 seam "$here/bin/cuda_seam_test" ;;
     lanes) step 60 lanes "$here/bin/cuda_lanes_test" ;;
     model) step 150 model "$here/bin/cuda_model_test"; grep -E 'step [18]:' "$out/model.log" ;;
     quickstart)

@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include "src/device/cuda/kernels/fused_attention.hpp"
 #include "src/device/cuda/kernels/product.hpp"
 #include "src/device/cuda/scratch.hpp"
 #include "src/device/fused_kernels.hpp"
@@ -71,13 +72,13 @@ class CudaKernels final : public Kernels, public FusedKernels {
   void float8_forward(Stream& stream, const Float8View& x, const Float8View& w, const TensorView& y, const void* residual);
   [[nodiscard]] cudaStream_t on(const Stream& stream) const;
   void multiply(cudaStream_t stream, const Product& product);
-  [[nodiscard]] bool fused_attention(const TensorView& q) const;
 
   const int device_;
   const bool deterministic_;
   ScratchOfStreams scratch_, workspaces_, turned_gradients_, turned_values_;
   Turned gradient_, value_;  ///< the newest of each
   Products products_;
+  FusedAttention fused_attention_;
 };
 
 }  // namespace troupe::cuda
