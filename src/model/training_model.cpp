@@ -182,7 +182,6 @@ struct TrainingModel::Parts {
             options.max_norm,
             options.nominal_tokens,
             options.replica == 0};
-            options.replica == 0};
   }
   [[nodiscard]] std::size_t allocated() const {
     return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size() + told->bytes().size();

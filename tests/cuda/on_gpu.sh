@@ -50,6 +50,41 @@ kill_one() {
   tail -n 4 "$log" | cut -c1-300
   tail -n 2 "$runs"/kill/logs/rank-*.log | cut -c1-300
 }
+# curves: 200 steps of a 1B layout in bf16 on one GPU and in fp8 on another at the same time
+curves() {
+  local common=(--model.flavor 1B --model.vocab_size 258 --training.seq_len 2048 --training.local_batch_size 4 --training.steps 200 --lr_scheduler.warmup_steps 20
+    --optimizer.lr 3e-4 --checkpoint.no_enable "${text[@]}")
+  CUDA_VISIBLE_DEVICES=0 train 150 curve_bf16 llama3_8b.toml --nproc 1 --model.converters '' "${common[@]}" &
+  CUDA_VISIBLE_DEVICES=1 train 150 curve_fp8 llama3_8b.toml --nproc 1 "${common[@]}" &
+  wait
+  python3 - "$out" <<'PYTHON'
+import json, sys
+losses = {}
+for name in ("bf16", "fp8"):
+    rows = [json.loads(line) for line in open(f"{sys.argv[1]}/curve_{name}.metrics.jsonl")]
+    losses[name] = [r["loss"] for r in rows if "loss" in r]
+for first in range(0, 200, 25):
+    a, b = (sum(losses[n][first:first + 25]) / 25 for n in ("bf16", "fp8"))
+    print(f"curve steps {first + 1:3d}-{first + 25:3d}: bf16 {a:.4f}  fp8 {b:.4f}  {100 * (b / a - 1):+.2f} %")
+PYTHON
+}
+# resume: with debug.deterministic a run that stopped half-way goes on bit for bit
+resume() {
+  local common=(--nproc "$gpus" --device cuda --debug.deterministic --checkpoint.interval 20 --lr_scheduler.total_steps 40 --trace.no_enable "${text[@]}")
+  train 60 straight quickstart.toml --training.steps 40 "${common[@]}"
+  train 60 halved quickstart.toml --training.steps 20 "${common[@]}"
+  step 60 resumed "$here/bin/troupe" train "$here/configs/quickstart.toml" --job.dump_folder "$runs/halved" --training.steps 40 "${common[@]}"
+  cp "$runs/halved/metrics.jsonl" "$out/resumed.metrics.jsonl"
+  python3 - "$out" <<'PYTHON'
+import json, sys
+def read(name):
+    rows = [json.loads(line) for line in open(f"{sys.argv[1]}/{name}.metrics.jsonl")]
+    return {r["step"]: (r["loss"], r["grad_norm"]) for r in rows if "loss" in r}
+straight, resumed = read("straight"), read("resumed")
+same = sum(straight[s] == resumed.get(s) for s in straight)
+print(f"resume: {same} of {len(straight)} steps have the same loss and gradient norm to the last bit; the last: {straight[max(straight)]}, {resumed[max(resumed)]}")
+PYTHON
+}
 text=(--training.dataset_path "[\"$here/data/*\"]")
 
 for wanted in "$@"; do
@@ -76,6 +111,12 @@ for wanted in "$@"; do
       train 60 two_quickstart_ahead quickstart.toml --nproc 2 --device cuda --runtime.run_ahead 3 --training.steps 40 "${text[@]}"
       ;;
     kill) kill_one ;;
+    curves) curves ;;
+    resume) resume ;;
+    replicas)
+      train 60 replicas quickstart.toml --nproc 2 --device cuda --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 1 --training.steps 40 "${text[@]}"
+      train 60 kept_weights quickstart.toml --nproc 2 --device cuda --parallelism.fsdp_reshard_after_forward never --training.steps 40 "${text[@]}"
+      ;;
     layers8) train 120 layers8 llama3_8b.toml --nproc 1 --model.n_layers 8 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
     layers8_ahead0) train 120 layers8_ahead0 llama3_8b.toml --nproc 1 --model.n_layers 8 --runtime.run_ahead 0 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
     preset) train 180 preset llama3_8b.toml --nproc 2 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
