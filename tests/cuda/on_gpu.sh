@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs on a GPU machine, inside a bundle of tools/gpu_bundle --tests: every step has its own limit, a failure does not stop the rest.
-#   on_gpu.sh STEP…      steps: facts seam lanes model quickstart debug two_ranks kill layers8 preset
+#   on_gpu.sh STEP…      steps: facts seam lanes model quickstart debug two_ranks replicas kill resume curves layers8 preset preset_batch1
 #   OUT: where logs go (default ./out)
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-$PWD/out}
@@ -50,22 +50,23 @@ kill_one() {
   tail -n 4 "$log" | cut -c1-300
   tail -n 2 "$runs"/kill/logs/rank-*.log | cut -c1-300
 }
-# curves: 200 steps of a 1B layout in bf16 on one GPU and in fp8 on another at the same time
+# curves: 200 steps of a 1B layout in fp8 and twice in bf16, side by side: the second bf16 run shows how far two runs of the same differ
 curves() {
-  local common=(--model.flavor 1B --model.vocab_size 258 --training.seq_len 2048 --training.local_batch_size 4 --training.steps 200 --lr_scheduler.warmup_steps 20
-    --optimizer.lr 3e-4 --checkpoint.no_enable "${text[@]}")
-  CUDA_VISIBLE_DEVICES=0 train 150 curve_bf16 llama3_8b.toml --nproc 1 --model.converters '' "${common[@]}" &
-  CUDA_VISIBLE_DEVICES=1 train 150 curve_fp8 llama3_8b.toml --nproc 1 "${common[@]}" &
+  local common=(--model.flavor 1B --model.no_tied_embeddings --model.vocab_size 258 --training.seq_len 2048 --training.local_batch_size 4 --training.steps 200
+    --lr_scheduler.warmup_steps 20 --optimizer.lr 3e-4 --checkpoint.no_enable "${text[@]}")
+  CUDA_VISIBLE_DEVICES=0 train 200 curve_bf16 llama3_8b.toml --nproc 1 --model.converters '' "${common[@]}" &
+  CUDA_VISIBLE_DEVICES=$((gpus > 1)) train 200 curve_fp8 llama3_8b.toml --nproc 1 "${common[@]}" &
+  CUDA_VISIBLE_DEVICES=$((gpus > 1)) train 200 curve_bf16_again llama3_8b.toml --nproc 1 --model.converters '' "${common[@]}" &
   wait
   python3 - "$out" <<'PYTHON'
 import json, sys
 losses = {}
-for name in ("bf16", "fp8"):
+for name in ("bf16", "fp8", "bf16_again"):
     rows = [json.loads(line) for line in open(f"{sys.argv[1]}/curve_{name}.metrics.jsonl")]
     losses[name] = [r["loss"] for r in rows if "loss" in r]
 for first in range(0, 200, 25):
-    a, b = (sum(losses[n][first:first + 25]) / 25 for n in ("bf16", "fp8"))
-    print(f"curve steps {first + 1:3d}-{first + 25:3d}: bf16 {a:.4f}  fp8 {b:.4f}  {100 * (b / a - 1):+.2f} %")
+    base, fp8, again = (sum(losses[n][first:first + 25]) / 25 for n in losses)
+    print(f"curve steps {first + 1:3d}-{first + 25:3d}: bf16 {base:.4f}  fp8 {fp8:.4f} ({100 * (fp8 / base - 1):+.2f} %)  bf16 again {again:.4f} ({100 * (again / base - 1):+.2f} %)")
 PYTHON
 }
 # resume: with debug.deterministic a run that stopped half-way goes on bit for bit
