@@ -171,16 +171,8 @@ struct TrainingModel::Parts {
     return all;
   }
   [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
-    return {estimate.layout,
-            memory,
-            device.kernels(),
-            step_totals(),
-            reinterpret_cast<StepTotals*>(told->bytes().data()),
-            device.info().id,
-            halt,
-            options.optimizer,
-            options.max_norm,
-            options.nominal_tokens,
+    return {estimate.layout,     memory, device.kernels(),  step_totals(),    reinterpret_cast<StepTotals*>(told->bytes().data()),
+            device.info().id,    halt,   options.optimizer, options.max_norm, options.nominal_tokens,
             options.replica == 0};
   }
   [[nodiscard]] std::size_t allocated() const {

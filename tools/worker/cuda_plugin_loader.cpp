@@ -44,8 +44,8 @@ std::string describe_problem(const std::filesystem::path& file, const std::strin
         "folder in LIBTORCH (docs/gpu.md){}",
         file.string(), problem, otherwise);
   if (undefined)
-    return fmt::format("{} was built for another version of torch or NVIDIA's libraries than this machine's ({}): it needs torch 2.11.0+cu130{}", file.string(), problem,
-                       otherwise);
+    return fmt::format("{} was built for another version of torch or NVIDIA's libraries than this machine's ({}): it needs torch 2.11.0+cu130{}", file.string(),
+                       problem, otherwise);
   return fmt::format("{} cannot be loaded: {}{}", file.string(), problem, otherwise);
 }
 
