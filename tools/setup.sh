@@ -21,7 +21,7 @@ for option in "$@"; do
 done
 
 packages=(g++ cmake ninja-build ccache lld pkg-config git ca-certificates python3 python3-pip python3-venv iproute2
-  libcaf-dev capnproto libcapnp-dev libssl-dev zlib1g-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
+  libcaf-dev capnproto libcapnp-dev libssl-dev zlib1g-dev libzstd-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
   libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev fortunes)
 
 # name==version and the sha256 of the one file taken: the Python tag does not matter, only C++ files are used

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "src/checkpoint/shard_file.hpp"
+#include "src/checkpoint/shard_reads.hpp"
 
 namespace troupe {
 namespace {
@@ -29,9 +30,8 @@ Result<std::string> read_all(Storage& storage, const std::filesystem::path& file
   return text;
 }
 
-/// By size and header alone unless `data`.
-Result<void> check_file(Storage& storage, const std::filesystem::path& folder, const SavedShard& file, bool data) {
-  if (data) return check_shard(storage, folder, file, true);
+/// By size and header.
+Result<void> check_file(Storage& storage, const std::filesystem::path& folder, const SavedShard& file) {
   auto reader = storage.open(folder / file.file);
   if (!reader) return reader.error();
   const auto header = read_shard_header(**reader, folder, file);
@@ -118,8 +118,12 @@ Result<FoundCheckpoint> CheckpointStore::check(Step step, bool hashes) const {
   auto found = open(step);
   if (!found) return found;
   for (const auto& file : found->manifest.files) {
-    if (auto whole = check_file(storage_, found->folder, file, hashes); !whole) return whole.error();
+    if (auto whole = check_file(storage_, found->folder, file); !whole) return whole.error();
   }
+  if (!hashes) return found;
+  ShardReads reads(found->manifest, found->folder, storage_);
+  if (auto all = reads.add_all(); !all) return all.error();
+  if (auto read = reads.run(); !read) return read.error();
   return found;
 }
 

@@ -1,6 +1,6 @@
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "src/checkpoint/storage.hpp"
 
@@ -97,11 +98,12 @@ class PosixWriter final : public StorageWriter {
   std::unique_ptr<std::byte, FreeMemory> bounce_;
 };
 
-/// Takes from the system's cache what lies there; large reads of the rest go past it, unless it shall keep them.
+/// Takes from the system's cache what lies there; large reads of the rest go past it.
 class PosixReader final : public StorageReader {
  public:
   PosixReader(int descriptor, int direct, std::uint64_t size, fs::path path) : descriptor_(descriptor), direct_(direct), size_(size), path_(std::move(path)) {}
   ~PosixReader() override {
+    if (map_ != nullptr && map_ != MAP_FAILED) munmap(map_, size_);
     close(descriptor_);
     if (direct_ >= 0) close(direct_);
   }
@@ -113,8 +115,7 @@ class PosixReader final : public StorageReader {
       offset += static_cast<std::uint64_t>(got);
       out = out.subspan(static_cast<std::size_t>(got));
     };
-    if (direct_ >= 0 && out.size() >= direct_from && offset % page == 0 && at_page(out.data())) {
-      advance(cached(offset, out));
+    if (direct_ >= 0 && out.size() >= direct_from && offset % page == 0 && at_page(out.data()) && !cached(offset, out.size())) {
       while (out.size() >= page && offset % page == 0) {
         const ssize_t got = pread(direct_, out.data(), out.size() / page * page, static_cast<off_t>(offset));
         if (got <= 0) break;  // the other descriptor finds out why
@@ -132,15 +133,18 @@ class PosixReader final : public StorageReader {
   }
 
  private:
-  /// Whole pages that need no disk; how many bytes.
-  [[nodiscard]] ssize_t cached(std::uint64_t offset, std::span<std::byte> out) const {
-    const iovec part{out.data(), out.size()};
-    const ssize_t got = preadv2(descriptor_, &part, 1, static_cast<off_t>(offset), RWF_NOWAIT);
-    return got <= 0 ? 0 : got / static_cast<ssize_t>(page) * static_cast<ssize_t>(page);
+  /// All of these bytes need no disk. Asking by preadv2(RWF_NOWAIT) would start a read-ahead that gets in the way.
+  [[nodiscard]] bool cached(std::uint64_t offset, std::size_t bytes) {
+    if (map_ == nullptr) map_ = mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor_, 0);
+    if (map_ == MAP_FAILED) return false;
+    std::vector<unsigned char> pages((bytes + page - 1) / page);
+    if (mincore(static_cast<std::byte*>(map_) + offset, bytes, pages.data()) != 0) return false;
+    return std::ranges::all_of(pages, [](unsigned char state) { return (state & 1U) != 0; });
   }
   int descriptor_, direct_;  ///< direct_: -1 where there is none
   std::uint64_t size_;
   fs::path path_;
+  void* map_ = nullptr;
 };
 
 class PosixStorage final : public Storage {
@@ -156,8 +160,17 @@ class PosixStorage final : public Storage {
     if (descriptor < 0) return failed("create", file, errno);
     return std::unique_ptr<StorageWriter>(std::make_unique<PosixWriter>(descriptor, file));
   }
-  Result<std::unique_ptr<StorageReader>> open(const fs::path& file) override { return open(file, true); }
-  Result<std::unique_ptr<StorageReader>> open_to_keep(const fs::path& file) override { return open(file, false); }
+  Result<std::unique_ptr<StorageReader>> open(const fs::path& file) override {
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return failed("open", file, errno);
+    struct stat facts {};
+    if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+      close(descriptor);
+      return Error{"cannot read " + file.string() + ": not a regular file"};
+    }
+    const int direct = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT);  // -1: this file system cannot
+    return std::unique_ptr<StorageReader>(std::make_unique<PosixReader>(descriptor, direct, static_cast<std::uint64_t>(facts.st_size), file));
+  }
   Result<void> sync_folder(const fs::path& folder) override {
     const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return failed("open the folder", folder, errno);
@@ -195,19 +208,6 @@ class PosixStorage final : public Storage {
     std::error_code code;
     const auto space = fs::space(path, code);
     return code ? 0 : space.available;
-  }
-
- private:
-  static Result<std::unique_ptr<StorageReader>> open(const fs::path& file, bool direct) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return failed("open", file, errno);
-    struct stat facts {};
-    if (fstat(descriptor, &facts) != 0 || !S_ISREG(facts.st_mode)) {
-      close(descriptor);
-      return Error{"cannot read " + file.string() + ": not a regular file"};
-    }
-    const int second = direct ? ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECT) : -1;
-    return std::unique_ptr<StorageReader>(std::make_unique<PosixReader>(descriptor, second, static_cast<std::uint64_t>(facts.st_size), file));
   }
 };
 

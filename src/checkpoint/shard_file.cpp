@@ -88,18 +88,6 @@ Result<std::span<std::byte>> read_piece(StorageReader& reader, const std::string
   return bytes;
 }
 
-Result<void> check_shard(Storage& storage, const std::filesystem::path& folder, const SavedShard& saved, bool again) {
-  const auto path = folder / saved.file;
-  auto reader = again ? storage.open_to_keep(path) : storage.open(path);
-  if (!reader) return reader.error();
-  const auto header = read_shard_header(**reader, folder, saved);
-  if (!header) return header.error();
-  const PieceBuffer buffer;
-  for (std::uint64_t piece = 0; piece < header->pieces.size(); ++piece)
-    if (auto read = read_piece(**reader, path.string(), *header, piece, buffer.bytes()); !read) return read.error();
-  return {};
-}
-
 PieceBuffer::PieceBuffer() : memory_(static_cast<std::byte*>(std::aligned_alloc(page, piece_bytes))) {
   if (!memory_) throw std::bad_alloc();
 }

@@ -34,12 +34,9 @@ struct ShardHeader {
 /// Reads and checks size and header of `folder`/`saved.file`. Errors name the file, what was expected and found.
 [[nodiscard]] Result<ShardHeader> read_shard_header(StorageReader& reader, const std::filesystem::path& folder, const SavedShard& saved);
 
-/// Reads piece `piece` into `buffer` (piece_bytes long, better aligned to 4096) and checks it; its bytes. The error names file and bytes.
+/// Reads piece `piece` into `buffer` (at least as long, better aligned to 4096) and checks it; its bytes. The error names file and bytes.
 [[nodiscard]] Result<std::span<std::byte>> read_piece(StorageReader& reader, const std::string& file, const ShardHeader& header, std::uint64_t piece,
                                                       std::span<std::byte> buffer);
-
-/// Reads and checks all of a shard; `again`: it will be read once more soon, so it may stay in the system's cache.
-[[nodiscard]] Result<void> check_shard(Storage& storage, const std::filesystem::path& folder, const SavedShard& saved, bool again);
 
 /// Memory for one piece.
 class PieceBuffer {

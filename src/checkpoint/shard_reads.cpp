@@ -38,6 +38,15 @@ Result<void> ShardReads::add(std::uint32_t file, std::uint64_t begin, std::span<
   return {};
 }
 
+Result<void> ShardReads::add_all() {
+  for (std::uint32_t file = 0; file < manifest_.files.size(); ++file) {
+    const auto header = header_of(file);
+    if (!header) return header.error();
+    for (std::uint64_t piece = 0; piece < (*header)->pieces.size(); ++piece) wanted_[{file, piece}];
+  }
+  return {};
+}
+
 /// What the threads of one `run` share: each takes the next piece until there is none, or one has failed.
 class ShardReads::Turn {
  public:
@@ -62,7 +71,13 @@ class ShardReads::Turn {
       if (!opened) return opened.error();
       reader = std::move(*opened);
     }
-    const auto bytes = read_piece(*reader, reads_.path(piece.file), reads_.headers_.at(piece.file), piece.number, buffer.bytes());
+    const auto& header = reads_.headers_.at(piece.file);
+    const std::uint64_t left = reader->size() - header.safetensors.data_begin - piece.number * piece_bytes;
+    if (piece.ranges.size() == 1 && piece.ranges.front().to.size() == std::min(piece_bytes, left)) {  // all of it goes to one place: nothing to copy
+      const auto read_there = read_piece(*reader, reads_.path(piece.file), header, piece.number, piece.ranges.front().to);
+      return read_there ? Result<void>{} : Result<void>{read_there.error()};
+    }
+    const auto bytes = read_piece(*reader, reads_.path(piece.file), header, piece.number, buffer.bytes());
     if (!bytes) return bytes.error();
     for (const Range& range : piece.ranges) std::memcpy(range.to.data(), bytes->data() + range.begin, range.to.size());
     return {};

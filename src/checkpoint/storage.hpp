@@ -44,8 +44,6 @@ class Storage {
   [[nodiscard]] virtual Result<void> make_folders(const std::filesystem::path& folder) = 0;                    ///< with parents; fine if it is there
   [[nodiscard]] virtual Result<std::unique_ptr<StorageWriter>> create(const std::filesystem::path& file) = 0;  ///< empties an old one
   [[nodiscard]] virtual Result<std::unique_ptr<StorageReader>> open(const std::filesystem::path& file) = 0;
-  /// As `open`, for a file that will be opened again soon: what is read stays in the system's cache.
-  [[nodiscard]] virtual Result<std::unique_ptr<StorageReader>> open_to_keep(const std::filesystem::path& file) { return open(file); }
   [[nodiscard]] virtual Result<void> sync_folder(const std::filesystem::path& folder) = 0;
   [[nodiscard]] virtual Result<void> rename(const std::filesystem::path& from, const std::filesystem::path& to) = 0;
   [[nodiscard]] virtual Result<void> remove(const std::filesystem::path& path) = 0;                       ///< with all that is below; fine if it is not there

@@ -1,15 +1,18 @@
 #include "src/data/corpus.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 
 #include "src/data/corpus_index.hpp"
 #include "src/data/json_line.hpp"
+#include "src/data/unpack.hpp"
 
 namespace troupe {
 namespace {
@@ -42,11 +45,33 @@ class IndexedCorpus final : public Corpus {
   CorpusFacts facts_;
 };
 
+/// Held by one process at a time; nothing where there is no folder, or a file system without locks.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder) {
+    if (folder.empty()) return;
+    std::error_code ignored;
+    std::filesystem::create_directories(folder, ignored);
+    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (descriptor_ >= 0 && flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {}
+  }
+  ~FolderLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
 }  // namespace
 
 Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options) {
   auto files = find_data_files(options.paths);
   if (!files) return files.error();
+  const FolderLock lock(options.index_folder);
+  if (auto unpacked = unpack_files(*files, {options.index_folder, options.unpack_limit_bytes, options.progress}); !unpacked) return unpacked.error();
   bool from_cache = false;
   auto index = index_documents(options, *files, from_cache);
   if (!index) return index.error();
@@ -59,7 +84,12 @@ Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options)
   return std::shared_ptr<const Corpus>(std::make_shared<IndexedCorpus>(options, std::move(*files), std::move(*index), from_cache));
 }
 
-DocumentReader::DocumentReader(std::shared_ptr<const Corpus> corpus) : corpus_(std::move(corpus)) {}
+DocumentReader::DocumentReader(std::shared_ptr<const Corpus> corpus, ReadFile read_file) : corpus_(std::move(corpus)), read_file_(std::move(read_file)) {
+  if (read_file_) return;
+  read_file_ = [](std::uint32_t, int descriptor, std::span<char> out, std::uint64_t offset) {
+    return pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
+  };
+}
 
 DocumentReader::~DocumentReader() {
   for (const auto& [file, descriptor] : open_) close(descriptor);
@@ -72,7 +102,7 @@ int DocumentReader::open_file(std::uint32_t file) {
     return open_.back().second;
   }
   const auto& path = corpus_->files()[file].path;
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(corpus_->files()[file].content.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw std::runtime_error("cannot read " + path + ": " + std::strerror(errno));
   if (open_.size() == most_open_files) {
     close(open_.front().second);
@@ -85,7 +115,7 @@ int DocumentReader::open_file(std::uint32_t file) {
 void DocumentReader::read_at(std::uint32_t file, std::uint64_t offset, std::span<char> out) {
   const int descriptor = open_file(file);
   while (!out.empty()) {
-    const ssize_t got = pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
+    const ssize_t got = read_file_(file, descriptor, out, offset);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
       throw std::runtime_error(corpus_->files()[file].path + ": cannot read at byte " + std::to_string(offset) + ": " +

@@ -1,4 +1,6 @@
 #pragma once
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,9 +20,11 @@ struct CorpusOptions {
   DataFormat format = DataFormat::text;
   std::vector<std::string> paths;
   bool allow_binary = false;
-  std::string index_folder;  ///< the index is kept here and used again; empty: it lies in an unnamed temporary file
+  std::string index_folder =
+      {};  ///< the index, and plain copies of compressed files, are kept here and used again; empty: it lies in an unnamed temporary file
+  std::uint64_t unpack_limit_bytes = std::uint64_t{100} << 30U;  ///< of the plain copies in index_folder together
   /// Called now and then while indexing, with bytes read and bytes in all. May be empty.
-  std::function<void(std::uint64_t done, std::uint64_t total)> progress;
+  std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 
 /// Counts that the index found.
@@ -43,7 +47,8 @@ struct DocumentPlace {
 /// document), so memory does not grow with the data.
 class Corpus {
  public:
-  /// Blocks: reads all data once unless the index is cached. Errors name file, line and byte.
+  /// Blocks: reads all data once unless the index is cached; compressed files are unpacked first. Of several processes with one
+  /// index_folder one does that, the others wait. What was done of it before an interruption, by file, is not done again. Errors name file, line and byte.
   [[nodiscard]] static Result<std::shared_ptr<const Corpus>> open(const CorpusOptions& options);
   virtual ~Corpus() = default;
   [[nodiscard]] virtual const CorpusFacts& facts() const noexcept = 0;
@@ -54,10 +59,13 @@ class Corpus {
   [[nodiscard]] virtual DocumentPlace place(std::uint64_t i) const noexcept = 0;
 };
 
+/// How a document's bytes are read: pread of `descriptor`, the open file number `file` of the corpus. A seam, for tests and for whoever watches.
+using ReadFile = std::function<ssize_t(std::uint32_t file, int descriptor, std::span<char> out, std::uint64_t offset)>;
+
 /// Reads documents of a corpus. One thread; holds a few open files and, for JSONL, the text of the document read last.
 class DocumentReader {
  public:
-  explicit DocumentReader(std::shared_ptr<const Corpus> corpus);
+  explicit DocumentReader(std::shared_ptr<const Corpus> corpus, ReadFile read_file = {});
   ~DocumentReader();
   DocumentReader(const DocumentReader&) = delete;
   DocumentReader& operator=(const DocumentReader&) = delete;
@@ -70,6 +78,7 @@ class DocumentReader {
   void read_at(std::uint32_t file, std::uint64_t offset, std::span<char> out);
   void decode(std::uint64_t i);
   std::shared_ptr<const Corpus> corpus_;
+  ReadFile read_file_;
   std::vector<std::pair<std::uint32_t, int>> open_;  ///< newest last
   std::string text_;
   std::uint64_t decoded_ = ~std::uint64_t{0};

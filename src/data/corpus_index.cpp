@@ -101,28 +101,6 @@ class IndexWriter {
   bool fresh_run_ = true, has_pending_ = false;
 };
 
-Result<void> scan_all(const CorpusOptions& options, const std::vector<DataFile>& files, std::uint64_t key, int descriptor, const std::string& where) {
-  IndexWriter writer(descriptor);
-  ScanCounts counts;
-  std::uint64_t total = 0, done = 0;
-  for (const auto& file : files) total += file.bytes;
-  const auto read = [&](std::uint64_t bytes) {
-    done += bytes;
-    if (options.progress) options.progress(done, total);
-  };
-  for (std::size_t i = 0; i < files.size(); ++i) {
-    writer.begin_file(static_cast<std::uint32_t>(i));
-    const DocumentSink sink = [&](std::uint64_t offset, std::uint64_t text) { writer.add(offset, text); };
-    const auto found = scan_documents(files[i], options.format, options.allow_binary, sink, read);
-    if (!found) return found.error();
-    writer.end_file(files[i].bytes);
-    counts.empty_documents += found->empty_documents;
-    counts.blank_lines += found->blank_lines;
-  }
-  if (const int failure = writer.finish(key, counts); failure != 0) return Error{"cannot write the document index to " + where + ": " + std::strerror(failure)};
-  return {};
-}
-
 /// An open file without a name, or with one that goes when it is not kept.
 struct Descriptor {
   int value = -1;
@@ -132,6 +110,98 @@ struct Descriptor {
   ~Descriptor() {
     if (value >= 0) close(value);
   }
+};
+
+/// Opens `name` anew for an index that is renamed to it when it is whole; -1 and errno.
+int open_part(const std::string& name) { return open((name + ".new").c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644); }
+
+/// Indexes a set of files. Where the index is kept, so is that of each file until the whole is there: what was interrupted goes on with the
+/// file that it stood in.
+class Scan {
+ public:
+  Scan(const CorpusOptions& options, const std::vector<DataFile>& files) : options_(options), files_(files) {
+    for (const auto& file : files) total_ += file.bytes;
+  }
+  /// Writes the whole to `descriptor`; `where` stands in messages.
+  Result<void> run(std::uint64_t key, int descriptor, const std::string& where) {
+    IndexWriter writer(descriptor);
+    for (std::uint32_t i = 0; i < files_.size(); ++i) {
+      writer.begin_file(i);
+      const bool by_part = !options_.index_folder.empty() && files_.size() > 1;
+      if (auto added = by_part ? add_part(writer, i) : add_file(writer, i, counts_); !added) return added;
+      writer.end_file(files_[i].bytes);
+    }
+    if (const int failure = writer.finish(key, counts_); failure != 0)
+      return Error{"cannot write the document index to " + where + ": " + std::strerror(failure)};
+    return {};
+  }
+  /// The whole is in its place: the parts are not needed any more.
+  void remove_parts() const {
+    for (const auto& part : parts_) unlink(part.c_str());
+  }
+
+ private:
+  Result<void> add_file(IndexWriter& writer, std::uint32_t i, ScanCounts& counts) {
+    const DocumentSink sink = [&](std::uint64_t offset, std::uint64_t text) { writer.add(offset, text); };
+    const auto found = scan_documents(files_[i], options_.format, options_.allow_binary, sink, [this](std::uint64_t bytes) { read(bytes); });
+    if (!found) return found.error();
+    counts.empty_documents += found->empty_documents;
+    counts.blank_lines += found->blank_lines;
+    return {};
+  }
+  Result<void> add_part(IndexWriter& writer, std::uint32_t i) {
+    const std::uint64_t key = key_of(options_, {files_[i]});
+    const std::string name = (std::filesystem::path(options_.index_folder) / ("file-" + std::to_string(key) + ".part")).string();
+    parts_.push_back(name);
+    Descriptor kept;
+    kept.value = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+    auto part = kept.value < 0 ? nullptr : MappedIndex::map(kept.value, key);
+    if (part != nullptr) {
+      read(files_[i].bytes);
+    } else {
+      auto fresh = scan_part(i, key, name);
+      if (!fresh) return fresh.error();
+      part = std::move(*fresh);
+    }
+    for (std::size_t r = 0; r < part->runs.size(); ++r) {
+      const std::uint64_t end = r + 1 < part->runs.size() ? part->runs[r + 1].first_document : part->header.documents;
+      std::uint64_t offset = part->runs[r].offset;
+      for (std::uint64_t d = part->runs[r].first_document; d < end; offset += part->entries[d++].stored) writer.add(offset, part->entries[d].text);
+    }
+    counts_.empty_documents += part->header.empty_documents;
+    counts_.blank_lines += part->header.blank_lines;
+    return {};
+  }
+  Result<std::unique_ptr<MappedIndex>> scan_part(std::uint32_t i, std::uint64_t key, const std::string& name) {
+    Descriptor file;
+    file.value = open_part(name);
+    if (file.value < 0) return Error{"cannot create the document index " + name + ": " + std::strerror(errno)};
+    IndexWriter writer(file.value);
+    ScanCounts counts;
+    writer.begin_file(0);
+    if (auto added = add_file(writer, i, counts); !added) {
+      unlink((name + ".new").c_str());
+      return added.error();
+    }
+    writer.end_file(files_[i].bytes);
+    const int failure = writer.finish(key, counts);
+    auto part = failure == 0 ? MappedIndex::map(file.value, key) : nullptr;
+    if (part == nullptr || std::rename((name + ".new").c_str(), name.c_str()) != 0) {
+      const int code = failure != 0 ? failure : errno;
+      unlink((name + ".new").c_str());
+      return Error{"cannot write the document index " + name + ": " + std::strerror(code)};
+    }
+    return part;
+  }
+  void read(std::uint64_t bytes) {
+    done_ += bytes;
+    if (options_.progress && bytes > 0) options_.progress(done_, total_);
+  }
+  const CorpusOptions& options_;
+  const std::vector<DataFile>& files_;
+  ScanCounts counts_;
+  std::uint64_t total_ = 0, done_ = 0;
+  std::vector<std::string> parts_;
 };
 
 }  // namespace
@@ -184,9 +254,13 @@ Result<std::unique_ptr<MappedIndex>> index_documents(const CorpusOptions& option
   std::string writing = (folder / "documents-XXXXXX").string();
   file.value = mkostemp(writing.data(), O_CLOEXEC);
   if (file.value < 0) return Error{"cannot create the document index in " + folder.string() + ": " + std::strerror(errno)};
-  auto scanned = scan_all(options, files, key, file.value, folder.string());
-  // Several ranks may do this at once: each renames a whole file into place, the last one stays.
-  if (!scanned || !kept || std::rename(writing.c_str(), name.c_str()) != 0) unlink(writing.c_str());
+  Scan scan(options, files);
+  auto scanned = scan.run(key, file.value, folder.string());
+  // Where folders cannot be locked several ranks may do this at once: each renames a whole file into place, the last one stays.
+  if (!scanned || !kept || std::rename(writing.c_str(), name.c_str()) != 0)
+    unlink(writing.c_str());
+  else
+    scan.remove_parts();
   if (!scanned) return scanned.error();
   auto index = MappedIndex::map(file.value, key);
   if (index == nullptr) return Error{"cannot map the document index that was written to " + folder.string() + ": " + std::strerror(errno)};

@@ -123,9 +123,6 @@ struct OpenFile {
 };
 
 Result<void> refuse_binary(const DataFile& file, std::uint64_t offset, std::string_view piece) {
-  if (offset == 0 && (piece.starts_with("\x1f\x8b") || piece.starts_with("\x28\xb5\x2f\xfd"))) {
-    return Error{file.path + ": is compressed (" + (piece[0] == '\x1f' ? "gzip" : "zstd") + "); decompress it first"};
-  }
   const void* nul = std::memchr(piece.data(), 0, piece.size());
   if (nul == nullptr) return {};
   const auto at = offset + static_cast<std::uint64_t>(static_cast<const char*>(nul) - piece.data());
@@ -151,7 +148,7 @@ std::string feed(LineScanner& scanner, std::uint64_t offset, std::string_view pi
 
 Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, bool allow_binary, const DocumentSink& sink,
                                   const std::function<void(std::uint64_t)>& read_so_far) {
-  const OpenFile source(file.path);
+  const OpenFile source(file.content);
   if (source.descriptor < 0) return Error{"cannot read " + file.path + ": " + std::strerror(errno)};
   std::unique_ptr<LineScanner> scanner;
   if (format == DataFormat::text)

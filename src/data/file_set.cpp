@@ -38,7 +38,7 @@ Result<DataFile> examine(const std::string& path) {
   if (S_ISDIR(facts.st_mode)) return Error{"training.dataset_path: '" + path + "' is a folder; name its files, for example '" + path + "/*'"};
   if (!S_ISREG(facts.st_mode)) return Error{"training.dataset_path: '" + path + "' is not a regular file"};
   if (access(path.c_str(), R_OK) != 0) return Error{"training.dataset_path: cannot read '" + path + "': " + std::strerror(errno)};
-  return DataFile{path, static_cast<std::uint64_t>(facts.st_size), facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec};
+  return DataFile{path, static_cast<std::uint64_t>(facts.st_size), facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec, path};
 }
 
 }  // namespace

@@ -8,9 +8,10 @@
 namespace troupe {
 
 struct DataFile {
-  std::string path;
-  std::uint64_t bytes = 0;
+  std::string path;         ///< as it was named
+  std::uint64_t bytes = 0;  ///< of `content`
   std::int64_t modified_nanos = 0;
+  std::string content;  ///< where its plain bytes lie: `path`, or the copy of a compressed file
 };
 
 /// The regular files that paths and globs name, sorted by path, each once even when several patterns or links lead to it; a pattern

@@ -1,8 +1,11 @@
 #include "src/data/loader.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
 #include <string>
 
@@ -11,9 +14,28 @@
 namespace troupe {
 namespace {
 
+/// Reads as `options` say, and tells of a read that takes long.
+ReadFile watched_reads(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options) {
+  if (options.clock == nullptr || !options.warn) return options.read_file;
+  ReadFile read = options.read_file;
+  if (!read)
+    read = [](std::uint32_t, int descriptor, std::span<char> out, std::uint64_t offset) {
+      return pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
+    };
+  return [corpus, options, read](std::uint32_t file, int descriptor, std::span<char> out, std::uint64_t offset) {
+    const Nanos begin = options.clock->now();
+    const ssize_t got = read(file, descriptor, out, offset);
+    const double seconds = std::chrono::duration<double>(options.clock->now() - begin).count();
+    if (seconds > options.slow_read_seconds)
+      options.warn(fmt::format("data: {} is slow: {} bytes at {} took {:.1f} s", corpus->files()[file].path, out.size(), offset, seconds));
+    return got;
+  };
+}
+
 class CorpusLoader final : public LoaderProgram {
  public:
-  CorpusLoader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options) : options_(options), sampler_(std::move(corpus), options.sampler) {
+  CorpusLoader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options)
+      : options_(options), sampler_(corpus, options.sampler, watched_reads(corpus, options)) {
     if (options_.device != nullptr && !options_.device->host_visible()) staging_ = options_.device->allocate(options_.layout.bytes(), Placement::host);
   }
 
@@ -35,13 +57,12 @@ class CorpusLoader final : public LoaderProgram {
     const auto& layout = options_.layout;
     const std::span<std::int32_t> values(reinterpret_cast<std::int32_t*>(batch.data()), layout.tokens() * 2);
     BatchFacts facts;
-    for (std::uint32_t i = 0; i < layout.rows; ++i) {
-      const std::uint64_t turn = std::uint64_t{micro.value()} * layout.rows + i;
-      const std::uint64_t row = turn * options_.ranks + options_.rank;
-      const std::size_t at = std::size_t{i} * layout.seq_len;
+    const auto rows = options_.rows_of(step, micro);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::size_t at = i * layout.seq_len;
       const auto tokens = values.subspan(at, layout.seq_len), labels = values.subspan(layout.tokens() + at, layout.seq_len);
-      if (row < options_.rows_per_step()) {
-        facts.valid_tokens += sampler_.row(options_.row_of(step) + row, tokens, labels);
+      if (rows[i]) {
+        facts.valid_tokens += sampler_.row(*rows[i], tokens, labels);
       } else {
         std::ranges::fill(tokens, 0);
         std::ranges::fill(labels, ignored_label);
@@ -58,11 +79,21 @@ class CorpusLoader final : public LoaderProgram {
 
 }  // namespace
 
+std::vector<std::optional<std::uint64_t>> LoaderOptions::rows_of(Step step, Micro micro) const {
+  std::vector<std::optional<std::uint64_t>> rows;
+  for (std::uint32_t i = 0; i < layout.rows; ++i) {
+    const std::uint64_t turn = std::uint64_t{micro.value()} * layout.rows + i, row = turn * ranks + rank;
+    rows.push_back(row < rows_per_step() ? std::optional(row_of(step) + row) : std::nullopt);
+  }
+  return rows;
+}
+
 CorpusOptions corpus_options(const DataSettings& settings) {
   CorpusOptions options;
   options.format = settings.dataset == "jsonl" ? DataFormat::jsonl : DataFormat::text;
   options.paths = settings.dataset_path;
   options.allow_binary = settings.allow_binary;
+  options.unpack_limit_bytes = static_cast<std::uint64_t>(settings.unpack_limit_gib) << 30U;
   return options;
 }
 
@@ -75,7 +106,7 @@ SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, 
           .seq_len = static_cast<std::uint32_t>(seq_len)};
 }
 
-std::unique_ptr<LoaderProgram> make_loader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options) {
+std::unique_ptr<LoaderProgram> make_loader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options) {
   if (options.rank >= options.ranks) {
     throw std::invalid_argument("data loader: rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) + " ranks; ranks count from 0");
   }
@@ -86,7 +117,7 @@ std::unique_ptr<LoaderProgram> make_loader(std::shared_ptr<const Corpus> corpus,
                                 " rows on " + std::to_string(options.ranks) + " ranks cannot hold " + std::to_string(options.global_rows) + " rows a step");
   LoaderOptions checked = options;
   checked.sampler.seq_len = options.layout.seq_len;
-  return std::make_unique<CorpusLoader>(std::move(corpus), checked);
+  return std::make_unique<CorpusLoader>(corpus, checked);
 }
 
 }  // namespace troupe

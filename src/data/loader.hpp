@@ -1,7 +1,12 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "src/base/clock.hpp"
 #include "src/data/corpus.hpp"
 #include "src/data/row_sampler.hpp"
 #include "src/data/settings.hpp"
@@ -21,10 +26,17 @@ struct LoaderOptions {
   std::uint64_t global_rows = 0;      ///< of a step, on all ranks; 0: as many as the micro-batches hold
   Step first_step{1};                 ///< the step that begins with row `first_row`: 1 and 0 but after a change of the global batch
   std::uint64_t first_row = 0;
-  Device* device = nullptr;  ///< whose memory batch slots are; outlives the loader. Null: they are the host's
+  /// Told of what the user should know though loading goes on: a slow read, with its file. On the loader's thread. May be empty.
+  std::function<void(const std::string&)> warn = {};
+  double slow_read_seconds = 5;
+  const Clock* clock = nullptr;  ///< null: nothing is found slow
+  ReadFile read_file = {};       ///< empty: pread
+  Device* device = nullptr;      ///< whose memory batch slots are; outlives the loader. Null: they are the host's
   [[nodiscard]] std::uint64_t rows_per_step() const noexcept { return global_rows > 0 ? global_rows : std::uint64_t{layout.rows} * ranks * micro_batches; }
   /// Rows used before this step begins: the data position of a checkpoint of the step before.
   [[nodiscard]] std::uint64_t row_of(Step step) const noexcept { return first_row + (step.value() - first_step.value()) * rows_per_step(); }
+  /// The global rows of one batch of this rank, in its order; nothing: padding.
+  [[nodiscard]] std::vector<std::optional<std::uint64_t>> rows_of(Step step, Micro micro) const;
 };
 
 [[nodiscard]] CorpusOptions corpus_options(const DataSettings& settings);
@@ -33,6 +45,6 @@ struct LoaderOptions {
 /// The data loader of one rank. Throws std::invalid_argument when rank >= ranks, a count is 0 or the micro-batches cannot hold the rows.
 /// Where the host does not see the device's memory, rows are put together in a pinned buffer and uploaded: `load` ends with the upload.
 /// Its `load` throws std::runtime_error naming file and byte.
-[[nodiscard]] std::unique_ptr<LoaderProgram> make_loader(std::shared_ptr<const Corpus> corpus, const LoaderOptions& options);
+[[nodiscard]] std::unique_ptr<LoaderProgram> make_loader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options);
 
 }  // namespace troupe

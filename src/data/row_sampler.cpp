@@ -13,7 +13,8 @@ constexpr std::size_t epochs_held = 2;  // a row may span two
 
 }  // namespace
 
-RowSampler::RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options) : corpus_(std::move(corpus)), options_(options), reader_(corpus_) {
+RowSampler::RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options, ReadFile read_file)
+    : corpus_(std::move(corpus)), options_(options), reader_(corpus_, std::move(read_file)) {
   const auto& facts = corpus_->facts();
   const std::uint64_t marks = (options_.add_bos ? 1U : 0U) + (options_.add_eos && !options_.mask_document_boundaries ? 1U : 0U);
   positions_ = facts.text_bytes + facts.documents * marks;

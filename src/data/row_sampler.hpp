@@ -27,7 +27,7 @@ struct SamplerOptions {
 /// One thread: it holds a reader, and for the epochs in use the positions at which every 1024th document begins.
 class RowSampler {
  public:
-  RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options);
+  RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options, ReadFile read_file = {});
   /// Writes seq_len tokens and labels; returns the count of labels that are not ignored. Throws std::runtime_error as DocumentReader.
   std::uint64_t row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels);
   /// Positions of one epoch; epoch of row k = k · seq_len / this.

@@ -17,6 +17,8 @@ struct DataSettings {
   bool shuffle = true;
   bool allow_binary = false;
   bool add_bos = true, add_eos = true;  ///< around each document
+  std::int64_t unpack_limit_gib = 100;  ///< of plain copies of compressed files
+  double slow_read_seconds = 5;         ///< a read that takes longer is told with its file
 };
 
 /// [training.dataloader], [validation.dataloader]: settings of PyTorch's loader processes.
@@ -46,6 +48,9 @@ inline void describe(Schema& schema, DataSettings& s) {
   schema.key("allow_binary", &s.allow_binary, KeyClass::frozen, "accept files that hold NUL bytes");
   schema.key("add_bos", &s.add_bos, KeyClass::frozen, "each document begins with token 256");
   schema.key("add_eos", &s.add_eos, KeyClass::frozen, "each document ends with token 257");
+  schema.key("unpack_limit_gib", &s.unpack_limit_gib, KeyClass::frozen, "GiB that plain copies of gzip and zstd files may take in job.dump_folder/index")
+      .at_least(0);
+  schema.key("slow_read_seconds", &s.slow_read_seconds, KeyClass::frozen, "a read of data that takes longer is a warning with file and time").above(0);
   describe_dataloader(schema, "training");
 }
 

@@ -1,0 +1,132 @@
+// benchmark checkpoint: saving and loading 1 GiB of training state against dd on the same disk
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
+#include <vector>
+
+#include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/restore.hpp"
+#include "src/checkpoint/snapshot.hpp"
+#include "src/device/device.hpp"
+
+namespace {
+
+using namespace troupe;
+namespace fs = std::filesystem;
+
+constexpr int rounds = 9;
+constexpr std::int64_t tensors = 32, rows = 8192, columns = 1024;  // 32 MiB each, 1 GiB in all
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void require(const Result<void>& done) {
+  if (!done) throw std::runtime_error(done.error().message);
+}
+
+void shell(const std::string& command) {
+  if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
+}
+
+class IdleStream final : public Stream {};
+
+/// Weights and two moments of one rank, as a checkpoint sees them.
+class State {
+ public:
+  State() : memory_(allocate_host(static_cast<std::size_t>(tensors * rows * columns) * sizeof(float))) {
+    for (std::int64_t i = 0; i < tensors; ++i) {
+      auto* data = memory_->bytes().data() + static_cast<std::size_t>(i * rows * columns) * sizeof(float);
+      list.push_back({.name = "layer." + std::to_string(i),
+                      .global_shape = {rows, columns},
+                      .first_row = 0,
+                      .rows = rows,
+                      .view = TensorView::contiguous(data, DType::f32, {rows, columns}),
+                      .model = i < tensors / 3});
+    }
+  }
+  void fill() {
+    auto* values = reinterpret_cast<float*>(memory_->bytes().data());
+    for (std::int64_t i = 0; i < tensors * rows * columns; ++i) values[i] = static_cast<float>(i % 8191) * 0.37F;
+  }
+  void clear() { std::ranges::fill(memory_->bytes(), std::byte{0}); }  // and has the system give the pages
+  [[nodiscard]] bool equals(const State& other) const { return std::ranges::equal(memory_->bytes(), other.memory_->bytes()); }
+  [[nodiscard]] double gibibytes() const { return static_cast<double>(memory_->bytes().size()) / 1073741824.0; }
+  StateTensors list;
+
+ private:
+  std::unique_ptr<Buffer> memory_;
+};
+
+struct Times {
+  std::vector<double> dd_write, save, dd_read, load, check;
+};
+
+void round(const fs::path& folder, State& state, State& again, std::span<std::byte> slot, SnapshotProgram& program, CheckpointStore& store, Storage& storage,
+           std::uint64_t number, Times& times) {
+  const std::string file = (folder / "dd").string();
+  const Step step{number};
+  IdleStream stream;
+  program.copy(stream, step, slot);
+  times.dd_write.push_back(seconds_of([&] { shell("dd if=/dev/zero of=" + file + " bs=16M count=64 conv=fsync status=none"); }));
+  times.save.push_back(seconds_of([&] {
+    const SavedShard shard = program.save(step, slot, store.writing_folder(step, EpochId{1}));
+    require(store.seal({.step = step, .epoch = EpochId{1}, .world = 1}, {shard}));
+  }));
+  again.clear();
+  times.dd_read.push_back(seconds_of([&] { shell("dd if=" + file + " of=/dev/null bs=16M iflag=direct status=none"); }));
+  times.load.push_back(seconds_of([&] {
+    const auto found = store.open(step);
+    if (!found) throw std::runtime_error(found.error().message);
+    require(restore_state(found->manifest, found->folder, storage, again.list));
+  }));
+  if (!again.equals(state)) throw std::runtime_error("what was loaded is not what was saved");
+  std::vector<std::string> warnings;
+  times.check.push_back(seconds_of([&] {
+    if (!store.find(static_cast<std::int64_t>(number), true, warnings)) throw std::runtime_error("the checkpoint is damaged");
+  }));
+  require(store.purge(2));
+}
+
+void print(const char* what, double gibibytes, const std::vector<double>& reference, const std::vector<double>& ours) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < ours.size(); ++i) ratios.push_back(reference[i] / ours[i]);
+  fmt::print("{:<46} {:6.2f} GiB/s  {:6.2f} GiB/s  {:5.2f}  (each round: {:.2f})\n", what, gibibytes / median(reference), gibibytes / median(ours),
+             median(ratios), fmt::join(ratios, " "));
+}
+
+}  // namespace
+
+int main() {
+  const char* where = std::getenv("TROUPE_BENCHMARK_FOLDER");
+  const fs::path folder = fs::path(where != nullptr ? where : "build") / "checkpoint-benchmark";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const auto storage = make_posix_storage();
+  CheckpointStore store(folder / "checkpoint", *storage);
+  State state, again;
+  state.fill();
+  const auto program = make_snapshot_program(state.list, {.rank = 0, .world = 1}, *storage);
+  const auto slot = allocate_host(program->snapshot_bytes());
+  Times times;
+  for (std::uint64_t i = 1; i <= rounds; ++i) round(folder, state, again, slot->bytes(), *program, store, *storage, i, times);
+  fmt::print("{:.2f} GiB of state, one rank; {} rounds, each: dd, save, dd, load, check; medians\n\n", state.gibibytes(), rounds);
+  fmt::print("{:<46} {:>12}  {:>12}  {:>5}\n", "", "dd", "Troupe", "ratio");
+  print("save and seal : dd bs=16M conv=fsync", state.gibibytes(), times.dd_write, times.save);
+  print("load, each piece checked : dd iflag=direct", state.gibibytes(), times.dd_read, times.load);
+  print("check before the load : dd iflag=direct", state.gibibytes(), times.dd_read, times.check);
+  fs::remove_all(folder);
+  return 0;
+}
