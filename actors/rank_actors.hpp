@@ -59,10 +59,10 @@ struct RankParts {
   std::shared_ptr<KeepProgram> keep;                             ///< null: the plans have no such operation
   std::shared_ptr<Communicator> dp_shard, dp_replicate, world;   ///< dp_replicate: null where the plans do not use it
   std::function<std::filesystem::path(Step)> checkpoint_folder;  ///< where the shard of a step's checkpoint is written
-  ActorAddress shard_saved_to = coordinator_address;  ///< and SnapshotKept
-  std::shared_ptr<StepObserver> observer;             ///< null: nobody looks on
-  std::uint64_t arena_bytes = 0;                      ///< peak device memory, for the reports; 0: that of the slots alone
-  bool poison_freed_slots = false;                    ///< tests only
+  ActorAddress shard_saved_to = coordinator_address;             ///< and SnapshotKept
+  std::shared_ptr<StepObserver> observer;                        ///< null: nobody looks on
+  std::uint64_t arena_bytes = 0;                                 ///< peak device memory, for the reports; 0: that of the slots alone
+  bool poison_freed_slots = false;                               ///< tests only
 };
 
 /// The bytes of each edge's slots for these parts; a pure question to the programs. `.describe()` prints them before step one.

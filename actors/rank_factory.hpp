@@ -18,7 +18,7 @@ struct EpochStart {
   std::vector<Rank> members;      ///< in rank order
   Step first_step, restore_step;  ///< restore_step 0: initialise from the seed
   std::string communicator_tag;
-  EpochOrigin restore = {};   ///< where the state after restore_step lies
+  EpochOrigin restore = {};    ///< where the state after restore_step lies
   std::uint64_t data_row = 0;  ///< rows of data used before first_step
   std::uint64_t respawns = 0;  ///< processes that were started again so far
 };

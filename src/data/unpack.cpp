@@ -65,7 +65,8 @@ class Gunzip final : public Unpacker {
         stream_.next_out = reinterpret_cast<Bytef*>(out_.data());
         stream_.avail_out = static_cast<uInt>(out_.size());
         const int code = inflate(&stream_, Z_NO_FLUSH);
-        if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) return std::string("damaged gzip data: ") + (stream_.msg ? stream_.msg : "no reason given");
+        if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR)
+          return std::string("damaged gzip data: ") + (stream_.msg ? stream_.msg : "no reason given");
         at_end_ = code == Z_STREAM_END;
         if (auto wrong = sink(std::span(out_).first(out_.size() - stream_.avail_out)); !wrong.empty()) return wrong;
       } while (!at_end_ && stream_.avail_out == 0);

@@ -179,6 +179,9 @@ void TrainingRankBody::open_data(const EpochStart& start) {
     options_.runtime->log.info(
         fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
   loader.device = device_.get();
+  loader.clock = &options_.runtime->clock;
+  loader.slow_read_seconds = options_.config.data.slow_read_seconds;
+  loader.warn = [&log](const std::string& text) { log.warning(text); };
   loader_ = make_loader(corpus, loader);
 }
 

@@ -36,6 +36,24 @@ TEST(Horizon, GrantsEachStepOnceWithItsRateKindAndEnd) {
   EXPECT_TRUE(book.advance(Step{5}).empty());
 }
 
+// B098: what waits for a checkpoint is not taken for a hang
+TEST(Horizon, WhereSavesAreWaitedForNoStepIsGrantedMeanwhile) {
+  StepPolicy waiting = policy(8);
+  waiting.wait_for_saves = true;
+  HorizonBook book(waiting, Step{2});
+  EXPECT_EQ(steps_of(book.advance(Step{2})), (std::vector<std::uint64_t>{3, 4})) << "step 4 is saved: no further";
+  EXPECT_TRUE(book.advance(Step{3}, true).empty());
+  EXPECT_FALSE(book.waits(Step{3}, true)) << "step 4 is still trained";
+  EXPECT_TRUE(book.waits(Step{4}, true));
+  EXPECT_TRUE(book.advance(Step{4}, true).empty());
+  EXPECT_EQ(steps_of(book.advance(Step{4}, false)), (std::vector<std::uint64_t>{5, 6}));
+  waiting.wait_for_saves = false;
+  HorizonBook beside(waiting, Step{2});
+  (void)beside.advance(Step{2});
+  EXPECT_EQ(steps_of(beside.advance(Step{3}, true)), (std::vector<std::uint64_t>{5}));
+  EXPECT_FALSE(beside.waits(Step{4}, true));
+}
+
 TEST(Horizon, StopTakesEffectAtTheFirstStepNotYetGranted) {
   HorizonBook book(policy(100), Step{0});
   (void)book.advance(Step{0});
