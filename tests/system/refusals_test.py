@@ -28,7 +28,7 @@ class RefusalsTest(unittest.TestCase):
             self.assertIn(f"port {port} on 127.0.0.1 is in use", self.refused("--nproc", 2, "--port", port))
 
     def test_a_world_that_does_not_divide_is_refused_with_its_factors(self):
-        self.assertIn("global_batch_size", self.refused("--nproc", 2, "--training.global_batch_size", 3))
+        self.assertIn("data_parallel_replicate 2", self.refused("--nproc", 3, "--parallelism.data_parallel_replicate_degree", 2))
         self.assertIn("but the world has 2 ranks", self.refused("--nproc", 2, "--parallelism.data_parallel_shard_degree", 3))
 
     def test_an_unknown_key_is_refused_with_the_nearest_known_one(self):
