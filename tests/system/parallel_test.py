@@ -41,6 +41,9 @@ class ParallelTest(unittest.TestCase):
             with self.subTest(ranks=ranks, arguments=arguments):
                 job, _ = self.job(ranks, *arguments)
                 self.expect_same(job, alone)
+        with self.subTest("groups of ranks over the transport"):
+            job, _ = self.job(4, replicas, 2, "--comm.collectives", "transport", processes=True)
+            self.expect_same(job, alone)
 
     def test_every_plan_gives_the_losses_and_norms_of_one_rank(self):
         alone, _ = self.job(1, "--training.local_batch_size", 8)
