@@ -201,7 +201,7 @@ void TrainingModel::initialise(std::uint64_t seed) {
   Device& device = parts_->device;
   Stream& stream = device.setup_stream();
   // A rank of a GPU has a host's share of idle cores; ranks on CPUs share them.
-  const std::size_t threads = device.host_visible() ? 1 : std::clamp<std::size_t>(std::thread::hardware_concurrency() / 2, 1, 16);
+  const std::size_t threads = device.host_visible() ? 1 : std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 32);
   const std::size_t chunk = (std::size_t{1} << 20) * threads;  // elements on the host at once
   std::vector<float> values;
   for (std::size_t i = 0; i < parts_->estimate.layout.parameters.size(); ++i) {
