@@ -9,6 +9,12 @@
 namespace troupe {
 namespace {
 
+std::vector<ActorPulse> actors_of(schema::Heartbeat::Reader body) {
+  std::vector<ActorPulse> actors;
+  for (const auto actor : body.getActors()) actors.push_back({static_cast<ActorKind>(actor.getActor()), actor.getText(), actor.getWaiting()});
+  return actors;
+}
+
 RankReport value_of(schema::StepReport::Reader body) {
   RankReport report;
   report.outcome = static_cast<VerdictOutcome>(body.getOutcome());
@@ -44,9 +50,10 @@ Coordinator::Coordinator(caf::actor_config& config, const ActorSeat& seat, Coord
 
 caf::behavior Coordinator::make_behavior() {
   wake_after(options_.look_every);
-  return {on(&Coordinator::join),          on(&Coordinator::ready),          on(&Coordinator::report),    on(&Coordinator::shard_saved),
-          on(&Coordinator::snapshot_kept), on(&Coordinator::sealed),         on(&Coordinator::heartbeat), on(&Coordinator::fault),
-          on(&Coordinator::stopped),       on(&Coordinator::stop_requested), on(&Coordinator::look)};
+  return {on(&Coordinator::join),          on(&Coordinator::ready),          on(&Coordinator::report),      on(&Coordinator::shard_saved),
+          on(&Coordinator::snapshot_kept), on(&Coordinator::sealed),         on(&Coordinator::heartbeat),   on(&Coordinator::fault),
+          on(&Coordinator::stopped),       on(&Coordinator::stop_requested), on(&Coordinator::fault_fired), on(&Coordinator::change_requested),
+          on(&Coordinator::look)};
 }
 
 // --- what happened ---
@@ -144,7 +151,9 @@ void Coordinator::heartbeat(const Letter<schema::Heartbeat>& letter) {
   members_.heard(letter.from().rank, Pulse{.heard = runtime().clock.now(),
                                            .step = Step{body.getStep()},
                                            .oldest = body.getOldest(),
-                                           .oldest_age = Nanos{static_cast<Nanos::rep>(body.getOldestNanos())}});
+                                           .oldest_age = Nanos{static_cast<Nanos::rep>(body.getOldestNanos())},
+                                           .actors = actors_of(body),
+                                           .resident_bytes = body.getResidentBytes()});
 }
 
 void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
@@ -183,6 +192,7 @@ void Coordinator::stop_requested(const Letter<schema::StopRequested>& letter) {
 void Coordinator::look(const Letter<schema::Tick>&) {
   if (phase_ == Phase::over) return;
   check_deadlines();
+  show();
   wake_after(options_.look_every);
 }
 
@@ -240,6 +250,8 @@ void Coordinator::begin(BeginEpoch decision) {
     }
     body.setDataRow(decision.data_row);
     body.setRespawns(decision.respawns);
+    auto rules = body.initFaultRules(static_cast<unsigned>(fault_rules_.size()));
+    for (unsigned i = 0; i < rules.size(); ++i) rules.set(i, fault_rules_[i]);
   });
 }
 

@@ -1,13 +1,16 @@
 #pragma once
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
 
+#include "actors/change_requests.hpp"
 #include "actors/epoch_decision.hpp"
 #include "actors/horizon.hpp"
 #include "actors/job_events.hpp"
+#include "actors/job_view.hpp"
 #include "actors/membership.hpp"
 #include "actors/restore_book.hpp"
 #include "actors/seal_book.hpp"
@@ -44,7 +47,11 @@ struct CoordinatorOptions {
   std::function<void(const CheckpointParts&)> seal;
   /// Removes what was written of a checkpoint that lacks a part; runs on `storage`, may block. Empty: it stays where it is.
   std::function<void(Step, EpochId)> give_up;
-  Lane* storage = nullptr;  ///< outlives the actor
+  /// Changes keys of the live run from a step on that was not granted yet; the error says why not. Empty: nothing can be changed.
+  std::function<Result<void>(const std::vector<std::string>&, Step from)> change;
+  std::shared_ptr<ChangeRequests> requests;  ///< null: nobody asks
+  std::shared_ptr<JobBoard> board;           ///< null: nobody looks
+  Lane* storage = nullptr;                   ///< outlives the actor
 };
 
 /// One per job: owns membership, epochs, the horizon and the seals of checkpoints. Decides nothing about arithmetic and touches no
@@ -95,6 +102,8 @@ class Coordinator final : public Actor<Coordinator> {
   void fault(const Letter<schema::FaultReport>&);
   void stopped(const Letter<schema::Stopped>&);
   void stop_requested(const Letter<schema::StopRequested>&);
+  void fault_fired(const Letter<schema::FaultFired>&);
+  void change_requested(const Letter<schema::ChangeRequested>&);
   void look(const Letter<schema::Tick>&);
 
   void decide_membership();
@@ -125,6 +134,10 @@ class Coordinator final : public Actor<Coordinator> {
   void finish();
   /// An exception of a handler or of JobEvents: the job's books may be wrong, so it ends.
   void handler_failed(const std::string& cause) override;
+  // coordinator_live.cpp
+  [[nodiscard]] Result<std::string> agree(const ChangeRequest& request);
+  void show();
+  [[nodiscard]] const char* name_of_phase() const;
   // coordinator_deadlines.cpp
   void check_deadlines();
   void check_rest();
@@ -153,6 +166,9 @@ class Coordinator final : public Actor<Coordinator> {
   std::set<Rank> dead_;  ///< their processes are gone: nobody waits for them
   bool stop_asked_ = false;
   std::optional<Step> sealed_;
+  std::vector<std::string> fault_rules_;  ///< sent to the live run
+  std::vector<std::string> changes_;      ///< agreed, as lines
+  std::deque<Nanos> told_;                ///< when the last steps were
 };
 
 }  // namespace troupe

@@ -64,6 +64,8 @@ void Coordinator::check_progress(Nanos now) {
               .rank = culprit ? std::optional(culprit->rank) : std::nullopt};
   fault.process_gone = culprit && culprit->silent;
   if (fault.process_gone) dead_.insert(culprit->rank);
+  show();
+  if (options_.board) events_.flight_record(options_.board->get().text(now));
   raise(std::move(fault));
 }
 

@@ -89,6 +89,8 @@ void Coordinator::note_progress(const StepRecord& record) {
   if (restore_.reported(record.step)) snapshot_sealed(record.step);
   if (!told.fresh) return;
   attempts_ = failed_starts_ = 0;
+  told_.push_back(runtime().clock.now());
+  if (told_.size() > 32) told_.pop_front();
   deaths_.clear();
   if (disturbed_at_) events_.recovered(epoch(), record.step, runtime().clock.now() - *disturbed_at_);
   disturbed_at_.reset();

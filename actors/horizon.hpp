@@ -37,6 +37,8 @@ class HorizonBook {
   /// The run ends with the next step to be granted, if it is not granted its last already. Returns the step it ends with.
   Step stop();
   [[nodiscard]] Step granted() const noexcept { return granted_; }
+  /// The newest step that was ever granted.
+  [[nodiscard]] Step furthest() const noexcept { return std::max(granted_, furthest_); }
   [[nodiscard]] Step last_step() const noexcept { return policy_.last_step; }
   /// Is a checkpoint of this step written?
   [[nodiscard]] bool saves(Step step) const { return (stopping_ && step == policy_.last_step) ? policy_.save_at_stop : policy_.snapshot_due(step); }

@@ -42,6 +42,8 @@ class JobEvents {
   virtual void recovered(EpochId /*epoch*/, Step /*step*/, Nanos /*took*/) {}
   /// The snapshot in memory after this step is sealed.
   virtual void kept(Step /*step*/, EpochId /*epoch*/) {}
+  /// What every rank was at when a time limit ended the epoch.
+  virtual void flight_record(const std::string& /*text*/) {}
   /// A fault rule, counted from 0, has fired on a rank.
   virtual void fault_fired(Rank /*rank*/, std::uint32_t /*rule*/, const Where& /*where*/, const std::string& /*operation*/) {}
   /// A change of the configuration was agreed: it takes effect with this step.

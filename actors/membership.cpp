@@ -16,6 +16,9 @@ std::string describe(Rank rank, const Pulse& pulse) {
   return fmt::format("rank {} at step {} waits {:.1f} s for {}", rank.value(), pulse.step.value(), seconds(pulse.oldest_age), pulse.oldest);
 }
 
+/// Without who waits for what beside it.
+std::string operation_of(const Pulse& pulse) { return pulse.oldest.substr(0, pulse.oldest.find(';')); }
+
 }  // namespace
 
 void Membership::left(Rank rank) {
@@ -49,17 +52,17 @@ std::optional<Membership::Culprit> Membership::culprit(Nanos now, Nanos silence)
       behind = &entry;
     }
   }
-  const std::string held = waiting == nullptr ? "" : fmt::format(" and holds up the others in {}", waiting->oldest);
+  const std::string held = waiting == nullptr ? "" : fmt::format(" and holds up the others in {}", operation_of(*waiting));
   if (quiet != nullptr)
     return Culprit{
         quiet->first, true,
         fmt::format("{} has been silent for {:.1f} s, though its process has not ended (stopped, or its host is out of reach),{} (it was at step {}: {})",
                     name_of_place(quiet->first), seconds(now - quiet->second.heard), held, quiet->second.step.value(),
-                    quiet->second.oldest.empty() ? "nothing pending" : quiet->second.oldest)};
+                    quiet->second.oldest.empty() ? "nothing pending" : operation_of(quiet->second))};
   if (behind != nullptr && waiting != nullptr && behind->second.oldest_age >= waiting->oldest_age)
     return Culprit{
         behind->first, false,
-        fmt::format("{} has been at {} for {:.1f} s{}", name_of_place(behind->first), behind->second.oldest, seconds(behind->second.oldest_age), held)};
+        fmt::format("{} has been at {} for {:.1f} s{}", name_of_place(behind->first), operation_of(behind->second), seconds(behind->second.oldest_age), held)};
   return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "messages/actor_kind.hpp"
 #include "src/base/clock.hpp"
 #include "src/base/ids.hpp"
 
@@ -23,12 +24,21 @@ struct JoinedRank {
   Incarnation incarnation = {};  ///< of its process
 };
 
+/// What one of a rank's actors last said of itself.
+struct ActorPulse {
+  ActorKind actor{};
+  std::string text;     ///< plan position, slots, lanes, last letter
+  std::string waiting;  ///< for what; empty: nothing
+};
+
 /// What a rank waits for, by its last heartbeat.
 struct Pulse {
   Nanos heard{0};      ///< when the Coordinator heard it
   Step step;           ///< that the rank is at
   std::string oldest;  ///< "comm: gather L2", empty when nothing is pending
   Nanos oldest_age{0};
+  std::vector<ActorPulse> actors = {};
+  std::uint64_t resident_bytes = 0;  ///< of its process
 };
 
 /// Who belongs to the job and what was last heard of each. Pure; the Coordinator's handlers only.

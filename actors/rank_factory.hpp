@@ -49,6 +49,8 @@ class RankFactory {
   /// Blocks: waits for peers' communicators, reads checkpoints. Called on the Supervisor's own lane. Throws with what failed and why;
   /// RestorePointLost when it is the state to begin from that cannot be read.
   [[nodiscard]] virtual std::unique_ptr<RankBody> build(const EpochStart& start) = 0;
+  /// All fault rules that were sent to the live run so far, in order. On the Supervisor's thread; never blocks.
+  virtual void fault_rules(const std::vector<std::string>& /*rules*/) {}
   /// Ends a build() of this epoch that waits for peers, also one that has yet to begin. Any thread; never blocks.
   virtual void cancel(EpochId epoch, const std::string& cause) noexcept = 0;
 };

@@ -1,9 +1,11 @@
 #include "actors/supervisor.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <caf/actor.hpp>
+#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -35,6 +37,20 @@ void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to
   to.setWaitSnapshotsNanos(from.getWaitSnapshotsNanos());
 }
 
+/// Of this process; 0 where the system does not say.
+std::uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return file ? resident * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+std::vector<std::string> texts_of(capnp::List<capnp::Text>::Reader list) {
+  std::vector<std::string> texts;
+  for (const auto text : list) texts.emplace_back(text.cStr());
+  return texts;
+}
+
 }  // namespace
 
 Supervisor::Supervisor(caf::actor_config& config, const ActorSeat& seat, SupervisorOptions options)
@@ -43,8 +59,9 @@ Supervisor::Supervisor(caf::actor_config& config, const ActorSeat& seat, Supervi
 caf::behavior Supervisor::make_behavior() {
   set_down_handler([this](const caf::down_msg& message) { gone(caf::actor_cast<caf::actor_addr>(message.source)); });
   wake_after(options_.heartbeat_every);  // joins at the latest then
-  return {on(&Supervisor::epoch_begin), on(&Supervisor::horizon),       on(&Supervisor::drain),      on(&Supervisor::epoch_end), on(&Supervisor::step_report),
-          on(&Supervisor::fault),       on(&Supervisor::actor_stopped), on(&Supervisor::inspection), on(&Supervisor::lane_done), on(&Supervisor::beat)};
+  return {on(&Supervisor::epoch_begin), on(&Supervisor::horizon), on(&Supervisor::drain),         on(&Supervisor::epoch_end),
+          on(&Supervisor::step_report), on(&Supervisor::fault),   on(&Supervisor::actor_stopped), on(&Supervisor::inspection),
+          on(&Supervisor::lane_done),   on(&Supervisor::beat),    on(&Supervisor::fault_rules)};
 }
 
 // --- from the Coordinator ---
@@ -68,6 +85,7 @@ void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
     start.restore.place = EpochOrigin::Place::disk;
   }
   for (const auto member : body.getMembers()) start.members.emplace_back(member);
+  options_.factory->fault_rules(texts_of(body.getFaultRules()));
   enter_epoch(start.epoch);
   phase_ = Phase::building;
   phase_since_ = runtime().clock.now();
@@ -99,6 +117,8 @@ void Supervisor::drain(const Letter<schema::Drain>&) {
   final_ = true;
   raised_->actors->drain_all();
 }
+
+void Supervisor::fault_rules(const Letter<schema::FaultRules>& letter) { options_.factory->fault_rules(texts_of(letter.body().getRules())); }
 
 void Supervisor::epoch_end(const Letter<schema::EpochEnd>& letter) {
   if (phase_ == Phase::stopped) return;
@@ -139,7 +159,7 @@ void Supervisor::actor_stopped(const Letter<schema::Stopped>& letter) {
   stopped_.insert(letter.from().actor);
 }
 
-void Supervisor::inspection(const Letter<schema::Inspection>& letter) { waiting_[letter.from().actor] = letter.body().getWaiting(); }
+void Supervisor::inspection(const Letter<schema::Inspection>& letter) { said_[letter.from().actor] = {letter.body().getText(), letter.body().getWaiting()}; }
 
 void Supervisor::lane_done(const Letter<schema::LaneDone>& letter) {
   if (letter.operation() == build_operation) return built(letter);
@@ -206,8 +226,16 @@ void Supervisor::beat(const Letter<schema::Tick>&) {
   const OldestPending pending = oldest();
   tell<schema::Heartbeat>(coordinator_address, Where{epoch(), newest_, {}, {}}, [&](schema::Heartbeat::Builder body) {
     body.setStep(newest_.value());
-    body.setOldest(cut_text(pending.text, 2000));
+    body.setOldest(cut_text(pending.text, 1500));
     body.setOldestNanos(static_cast<std::uint64_t>(pending.age.count()));
+    body.setResidentBytes(resident_bytes());
+    auto actors = body.initActors(static_cast<unsigned>(said_.size()));
+    unsigned i = 0;
+    for (const auto& [actor, said] : said_) {
+      actors[i].setActor(static_cast<std::uint16_t>(actor));
+      actors[i].setText(cut_text(said.text, 600));  // a heartbeat must fit into one frame
+      actors[i++].setWaiting(cut_text(said.waiting, 300));
+    }
   });
   if (built_ && (phase_ == Phase::running || phase_ == Phase::draining || phase_ == Phase::aborting) && raised_->actors) raised_->actors->inspect_all();
   wake_after(options_.heartbeat_every);
@@ -274,7 +302,7 @@ void Supervisor::rest() {
   phase_ = Phase::joining;
   phase_since_ = runtime().clock.now();
   stopped_.clear();
-  waiting_.clear();
+  said_.clear();
   cause_.clear();
   halted_ = build_failed_ = built_ = false;
   final_ = true;
@@ -307,7 +335,7 @@ OldestPending Supervisor::oldest() const {
   std::vector<LaneState> lanes;
   for (std::size_t i = 0; i < lane_count; ++i) lanes.push_back({static_cast<LaneKind>(i), raised_->actors->lane(static_cast<LaneKind>(i)).progress()});
   std::vector<WaitingActor> actors;
-  for (const auto& [actor, waiting] : waiting_) actors.push_back({actor, waiting});
+  for (const auto& [actor, said] : said_) actors.push_back({actor, said.waiting});
   return oldest_pending(lanes, actors, now);
 }
 

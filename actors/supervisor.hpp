@@ -66,6 +66,7 @@ class Supervisor final : public Actor<Supervisor> {
   void epoch_begin(const Letter<schema::EpochBegin>&);
   void horizon(const Letter<schema::Horizon>&);
   void drain(const Letter<schema::Drain>&);
+  void fault_rules(const Letter<schema::FaultRules>&);
   void epoch_end(const Letter<schema::EpochEnd>&);
   void step_report(const Letter<schema::StepReport>&);
   void fault(const Letter<schema::FaultReport>&);
@@ -95,9 +96,12 @@ class Supervisor final : public Actor<Supervisor> {
   Nanos phase_since_, beat_at_{0};
   std::shared_ptr<Raised> raised_;
   std::set<ActorKind> stopped_;
-  std::map<ActorKind, std::string> waiting_;  ///< by the last Inspection
-  std::string cause_;                         ///< why the epoch ends; empty: a clean drain
-  Step newest_;                               ///< last step reported
+  struct Said {
+    std::string text, waiting;
+  };
+  std::map<ActorKind, Said> said_;  ///< by the last Inspection
+  std::string cause_;               ///< why the epoch ends; empty: a clean drain
+  Step newest_;                     ///< last step reported
   Step begun_;
   std::map<caf::actor_addr, ActorKind> alive_;
   bool joined_ = false, halted_ = false, build_failed_ = false;

@@ -51,10 +51,23 @@ Result<int> AgentMemory::create() {
   return descriptor;
 }
 
-AgentMemory::AgentMemory(int descriptor, std::uint32_t place) : descriptor_(descriptor), offset_(place * region_stride) {}
+AgentMemory::AgentMemory(int descriptor, std::uint32_t place) : descriptor_(descriptor), offset_(place * region_stride + note_bytes) {}
 
 AgentMemory::~AgentMemory() {
   if (base_ != nullptr) ::munmap(base_, mapped_);
+  if (notes_ != nullptr) ::munmap(notes_, note_bytes);
+}
+
+std::span<std::byte> AgentMemory::notes() {
+  if (notes_ != nullptr) return {notes_, note_bytes};
+  const std::uint64_t from = offset_ - note_bytes;
+  // Taken now: later, a page that is not there would be a SIGBUS. It makes the file longer where it must, and nothing shorter.
+  if (const int problem = ::posix_fallocate(descriptor_, static_cast<off_t>(from), static_cast<off_t>(note_bytes)); problem != 0)
+    throw std::runtime_error(std::string("the host agent's memory: ") + std::strerror(problem));
+  void* const mapped = ::mmap(nullptr, note_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, static_cast<off_t>(from));
+  if (mapped == MAP_FAILED) throw std::runtime_error(std::string("the host agent's memory: ") + std::strerror(errno));
+  notes_ = static_cast<std::byte*>(mapped);
+  return {notes_, note_bytes};
 }
 
 void AgentMemory::reserve(std::uint64_t bytes) {

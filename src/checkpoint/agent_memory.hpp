@@ -13,8 +13,8 @@
 namespace troupe {
 
 /// The snapshots of one worker process in memory that its host agent owns: a file without a name that both hold open, so that it outlives the
-/// worker. For each of the process's ranks a region: a header and two slots, each a copy of the rank's training state with its hash. The
-/// Coordinator says which slot is written; a slot counts only when its header, written last, says that it is whole.
+/// worker. For each of the process's ranks a region: 64 KiB for whoever wants to note something there, a header, and two slots, each a copy of the rank's
+/// training state with its hash. The Coordinator says which slot is written; a slot counts only when its header, written last, says that it is whole.
 class AgentMemory {
  public:
   /// The agent's side: memory without content. Closes on exec, so pass it on by dup. The error says what the system said.
@@ -26,6 +26,10 @@ class AgentMemory {
   ~AgentMemory();
   AgentMemory(const AgentMemory&) = delete;
   AgentMemory& operator=(const AgentMemory&) = delete;
+
+  static constexpr std::size_t note_bytes = std::size_t{64} << 10U;
+  /// Shared bytes, zero at first, that outlive the worker too. Both sides may map them. Throws std::runtime_error.
+  [[nodiscard]] std::span<std::byte> notes();
 
   /// Room for two snapshots of this size; what is there of the same size stays. Throws std::runtime_error, naming bytes, when there is none.
   void reserve(std::uint64_t bytes);
@@ -44,6 +48,7 @@ class AgentMemory {
   std::uint64_t offset_;
   std::uint64_t mapped_ = 0, slot_bytes_ = 0;
   std::byte* base_ = nullptr;
+  std::byte* notes_ = nullptr;
 };
 
 /// How a rank's state becomes one run of bytes and comes back.

@@ -82,6 +82,7 @@ void JobConfig::describe_to(Schema& schema) {
   describe(schema, profiling);
   describe(schema, comm);
   describe(schema, elastic);
+  describe(schema, live);
   describe(schema, faults);
   describe(schema, debug);
   describe_other_parallelism(schema);

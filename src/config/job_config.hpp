@@ -51,6 +51,7 @@ struct JobConfig {
   ProfilingSettings profiling;
   CommSettings comm;
   ElasticSettings elastic;
+  LiveSettings live;
   FaultSettings faults;
   DebugSettings debug;
 

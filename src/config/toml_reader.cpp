@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,22 @@ std::string position(const std::string& name, const toml::source_region& region)
   return name + ":" + std::to_string(region.begin.line) + ":" + std::to_string(region.begin.column);
 }
 
+/// A table of a list of tables ([[faults.rules]]) is its words: "site=lane step=7".
+RawValue words_of(const toml::table& table) {
+  std::string words;
+  for (const auto& [key, node] : table) {
+    std::ostringstream value;
+    if (const auto* text = node.as_string())
+      value << (text->get().find(' ') == std::string::npos ? text->get() : '"' + text->get() + '"');
+    else if (node.is_boolean() || node.is_integer() || node.is_floating_point())
+      value << toml::node_view<const toml::node>(node);
+    else
+      return {RawValue::Other{"a table with more than plain values"}};
+    words += (words.empty() ? "" : " ") + std::string(key.str()) + "=" + value.str();
+  }
+  return {words};
+}
+
 RawValue raw_of(const toml::node& node) {
   if (const auto* value = node.as_boolean()) return {value->get()};
   if (const auto* value = node.as_integer()) return {value->get()};
@@ -20,7 +37,7 @@ RawValue raw_of(const toml::node& node) {
   if (const auto* value = node.as_string()) return {value->get()};
   if (const auto* list = node.as_array()) {
     std::vector<RawValue> items;
-    for (const auto& item : *list) items.push_back(raw_of(item));
+    for (const auto& item : *list) items.push_back(item.is_table() ? words_of(*item.as_table()) : raw_of(item));
     return {std::move(items)};
   }
   return {RawValue::Other{node.is_table() ? "a table" : "a date or time"}};

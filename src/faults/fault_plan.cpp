@@ -27,9 +27,31 @@ double uniform(std::uint64_t random) noexcept { return static_cast<double>(rando
 }  // namespace
 
 FaultPlan::FaultPlan(Rank rank, std::uint64_t seed, std::vector<FaultRule> rules, std::vector<std::uint64_t> fired)
-    : rank_(rank), seed_(seed), rules_(std::move(rules)) {
+    : rank_(rank), seed_(seed), any_(!rules.empty()), rules_(std::move(rules)) {
   counts_.fired = std::move(fired);
   counts_.fired.resize(rules_.size());
+}
+
+FaultPlan::FaultPlan(std::shared_ptr<FaultLedger> ledger, Rank rank, std::uint64_t seed, std::vector<FaultRule> rules)
+    : FaultPlan(rank, seed, std::move(rules), ledger ? ledger->fired() : std::vector<std::uint64_t>{}) {
+  ledger_ = std::move(ledger);
+  grows_ = true;
+}
+
+void FaultPlan::add(FaultRule rule) {
+  const std::lock_guard lock(mutex_);
+  rules_.push_back(std::move(rule));
+  if (ledger_) {
+    const auto fired = ledger_->fired();
+    for (std::size_t i = counts_.fired.size(); i < rules_.size(); ++i) counts_.fired.push_back(i < fired.size() ? fired[i] : 0);
+  }
+  counts_.fired.resize(rules_.size());
+  any_ = true;
+}
+
+std::vector<FaultRule> FaultPlan::rules() const {
+  const std::lock_guard lock(mutex_);
+  return rules_;
 }
 
 std::vector<std::uint64_t> FaultPlan::fired() const {
@@ -44,10 +66,10 @@ bool FaultPlan::matches(const FaultRule& rule, FaultSite site, std::string_view 
 }
 
 Fault FaultPlan::search(FaultSite site, std::string_view name, const Where& where) {
+  const std::lock_guard lock(mutex_);
   for (std::size_t index = 0; index < rules_.size(); ++index) {
     const FaultRule& rule = rules_[index];
     if (!matches(rule, site, name, where)) continue;
-    const std::lock_guard lock(mutex_);
     if (rule.times != 0 && counts_.fired[index] >= rule.times) continue;
     if (where.step > counts_.step) {
       counts_.step = where.step;
@@ -57,6 +79,7 @@ Fault FaultPlan::search(FaultSite site, std::string_view name, const Where& wher
     const std::uint64_t random = scrambled(place ^ scrambled(counts_.asked[place]++));
     if (uniform(random) >= rule.probability) continue;
     ++counts_.fired[index];
+    if (ledger_) ledger_->note({index, where, std::string(name)});
     return {rule.action, rule.duration, index, scrambled(random)};
   }
   return {};

@@ -1,10 +1,13 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
+#include "src/faults/fault_ledger.hpp"
 #include "src/faults/fault_rule.hpp"
 
 namespace troupe {
@@ -23,13 +26,22 @@ struct Fault {
 class FaultPlan {
  public:
   FaultPlan() = default;
+  /// Each firing is noted in `ledger` before it strikes, and what stands there of an earlier incarnation of the process has fired; null: none is kept. Rules
+  /// may be added while the run goes on.
+  FaultPlan(std::shared_ptr<FaultLedger> ledger, Rank rank, std::uint64_t seed, std::vector<FaultRule> rules);
   /// `fired`: how often each rule has fired before, on this rank, in an earlier incarnation of the process; missing entries are 0.
   FaultPlan(Rank rank, std::uint64_t seed, std::vector<FaultRule> rules, std::vector<std::uint64_t> fired = {});
 
   /// `name`: a letter's kind, an operation's name, a file's name. The first rule that matches and fires wins; its count goes up.
-  [[nodiscard]] Fault decide(FaultSite site, std::string_view name, const Where& where) { return rules_.empty() ? Fault{} : search(site, name, where); }
+  [[nodiscard]] Fault decide(FaultSite site, std::string_view name, const Where& where) {
+    return any_.load(std::memory_order_relaxed) ? search(site, name, where) : Fault{};
+  }
+  /// Asked from now on; its place is behind those that are there.
+  void add(FaultRule rule);
+  /// May rules come later?
+  [[nodiscard]] bool grows() const noexcept { return grows_; }
 
-  [[nodiscard]] const std::vector<FaultRule>& rules() const noexcept { return rules_; }
+  [[nodiscard]] std::vector<FaultRule> rules() const;
   /// Firings of each rule so far, the earlier incarnations' included; what the journal keeps.
   [[nodiscard]] std::vector<std::uint64_t> fired() const;
 
@@ -44,8 +56,11 @@ class FaultPlan {
 
   Rank rank_;
   std::uint64_t seed_ = 0;
-  std::vector<FaultRule> rules_;
+  std::atomic<bool> any_ = false;
   mutable std::mutex mutex_;
+  std::vector<FaultRule> rules_;
+  std::shared_ptr<FaultLedger> ledger_;
+  bool grows_ = false;
   Counts counts_;
 };
 

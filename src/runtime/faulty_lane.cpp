@@ -118,7 +118,7 @@ class FaultyLane final : public Lane {
 }  // namespace
 
 std::shared_ptr<Lane> make_faulty_lane(std::shared_ptr<Lane> below, LaneKind kind, Rank rank, std::shared_ptr<FaultPlan> plan, Runtime& runtime) {
-  if (!plan || plan->rules().empty()) return below;
+  if (!plan || (plan->rules().empty() && !plan->grows())) return below;
   return std::make_shared<FaultyLane>(std::move(below), std::make_shared<Striker>(kind, rank, std::move(plan), runtime));
 }
 

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/base/schema.hpp"
 
@@ -104,6 +105,20 @@ inline void describe(Schema& schema, ElasticSettings& s) {
   schema.key("attempts", &s.attempts, KeyClass::epoch, "respawn: how often one step may fail, or one process end, without a new step before the run ends")
       .at_least(1)
       .at_most(1000000);
+}
+
+/// [live]: changes of the running configuration.
+struct LiveSettings {
+  std::vector<std::string> changes;
+};
+
+inline void describe(Schema& schema, LiveSettings& s) {
+  schema.section("live", "Changes of the configuration while the run goes on; `troupe set` makes them by hand.");
+  schema
+      .key("changes", &s.changes, KeyClass::frozen,
+           "what changes at which step: \"step=7 optimizer.lr=1e-4\"; of optimizer.lr, the keys of [lr_scheduler] and checkpoint.interval")
+      .or_single()
+      .apart();
 }
 
 /// [debug]

@@ -55,6 +55,28 @@ struct TraceRequest {
 /// Joins the timelines of a run's ranks into one file.
 [[nodiscard]] int merge_run_trace(const TraceRequest& request);
 
+struct InspectRequest {
+  std::filesystem::path run;  ///< the run's folder
+  bool watch = false, json = false;
+};
+/// Prints what every rank of a live run is at; the first line names who holds the others up.
+[[nodiscard]] int inspect(const InspectRequest& request);
+
+struct InjectRequest {
+  std::filesystem::path run;
+  std::string rule;
+};
+/// Adds a fault rule to a live run.
+[[nodiscard]] int inject(const InjectRequest& request);
+
+struct SetRequest {
+  std::filesystem::path run;
+  std::vector<std::string> changes;  ///< KEY=VALUE
+  bool dry_run = false;
+};
+/// Changes keys of a live run at one step on all ranks.
+[[nodiscard]] int set_keys(const SetRequest& request);
+
 /// troupe-worker, which stands beside this program (TROUPE_WORKER overrides).
 [[nodiscard]] std::filesystem::path worker_program();
 

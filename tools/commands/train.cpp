@@ -15,6 +15,7 @@
 #include "src/checkpoint/agent_memory.hpp"
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
+#include "src/faults/fault_ledger.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/launcher/dry_run.hpp"
 #include "tools/launcher/host_agent.hpp"
@@ -80,6 +81,7 @@ class Launch {
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
     options.coordinator = coordinator_options(config_, run_, world_size, log_);
+    options.check_change = [live = run_.live](const ChangeRequest& request) { return check_change(*live, request); };
     options.coordinator.recovery.start_again = [this](Rank rank, Incarnation incarnation) { respawns_.add({rank, incarnation}); };
     std::string listen_on = options.listen_on;
     if (!config_.comm.interface.empty()) {
@@ -113,12 +115,13 @@ class Launch {
                              {"LOCAL_RANK", std::to_string(number)},
                              {"TROUPE_NET_DEVICES", network_devices_},
                              {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
-      if (config_.elastic.keeps_snapshots() && command.arguments != std::vector<std::string>{"--loader"}) {
+      if (command.arguments != std::vector<std::string>{"--loader"}) {
         auto memory = AgentMemory::create();
         if (!memory) return memory.error();
         memories_.emplace_back(*memory);
         command.memory = *memory;
         command.environment.emplace_back("TROUPE_SNAPSHOTS", "5");
+        for (std::uint32_t i = 0; i < command.ranks; ++i) ledgers_.push_back(std::make_unique<RankLedger>(Rank{command.first.value() + i}, *memory, i));
       }
       commands_.push_back(command);
       return agent_.start(command);
@@ -143,7 +146,8 @@ class Launch {
   std::optional<JobEnd> watch() {
     while (true) {
       std::array<pollfd, 3> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}, pollfd{respawns_.bell().get(), POLLIN, 0}};
-      ::poll(waiting.data(), waiting.size(), -1);
+      ::poll(waiting.data(), waiting.size(), 500);
+      look_at_ledgers();
       for (const auto& request : respawns_.take()) start_again(request);
       while (const auto signal = signals_.next()) {
         if (*signal == SIGCHLD)
@@ -177,7 +181,17 @@ class Launch {
       host_->report_death(Rank{command.first.value() + i}, started.error().message, 0, command.incarnation);
   }
 
+  /// Before the death of whoever fired them is told.
+  void look_at_ledgers() {
+    for (const auto& rank : ledgers_) {
+      for (const FaultFiring& firing : rank->ledger.since(rank->seen))
+        host_->report_firing(rank->rank, static_cast<std::uint32_t>(firing.rule), firing.where, firing.operation);
+      rank->seen = rank->ledger.count();
+    }
+  }
+
   void look_at_workers() {
+    look_at_ledgers();
     for (WorkerEnd& end : agent_.reap()) {
       if (WorkerCommand* const command = command_of(end.first); command != nullptr && command->incarnation > end.incarnation) {
         start_anew(*command);
@@ -238,6 +252,14 @@ class Launch {
   Rank first_loader_;                 ///< loader processes count as ranks above the world
   std::vector<Descriptor> memories_;  ///< the snapshots of each worker: they outlive it
   std::vector<WorkerCommand> commands_;
+  struct RankLedger {
+    RankLedger(Rank of, int descriptor, std::uint32_t place) : rank(of), memory(descriptor, place), ledger(memory.notes()) {}
+    Rank rank;
+    AgentMemory memory;
+    FaultLedger ledger;
+    std::uint64_t seen = 0;
+  };
+  std::vector<std::unique_ptr<RankLedger>> ledgers_;  ///< which fault rules have fired
   RespawnQueue respawns_;
   HostAgent agent_;
   std::vector<WorkerEnd> ends_;

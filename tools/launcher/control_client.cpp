@@ -166,4 +166,21 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string&
   }
 }
 
+Result<std::string> ask_job(const std::string& host, std::uint16_t port, const Secret& secret, const std::string& request, std::chrono::milliseconds limit) {
+  const auto deadline = Clock::now() + limit;
+  auto socket = connect_tcp(host, port, limit, -1);
+  if (!socket) return socket.error();
+  Attempt attempt;
+  attempt.socket = std::move(socket.value());
+  Hello hello;
+  hello.first = tool_rank;
+  hello.ranks = 0;
+  if (auto shaken = shake_hands(attempt, secret, hello, deadline, -1); !shaken) return shaken.error();
+  if (auto sent = write_all(attempt.socket, encode(ControlKind::request, request), limit); !sent) return sent.error();
+  auto answer = receive(attempt.socket, attempt.frames, deadline, -1);
+  if (!answer) return answer.error();
+  if (answer->kind != ControlKind::response) return Error{"it answered something else than a tool asks for"};
+  return std::move(answer->payload);
+}
+
 }  // namespace troupe

@@ -30,4 +30,9 @@ class ControlClient {
   virtual void watch(Handler handler) = 0;
 };
 
+/// Asks the job that listens there one thing, as a tool: JSON to JSON, see live_requests.hpp. Blocks, at most `limit`. The error says what was
+/// found in place of an answer.
+[[nodiscard]] Result<std::string> ask_job(const std::string& host, std::uint16_t port, const Secret& secret, const std::string& request,
+                                          std::chrono::milliseconds limit);
+
 }  // namespace troupe

@@ -17,9 +17,15 @@
 ///   launcher → worker  welcome     Welcome          or refused: a text
 ///   launcher → worker  peers       the transport addresses of all workers, when all are here, and again when one was started again
 /// Then the connection stays open and silent: its end tells either side that the other has ended.
+/// A tool (rank tool_rank) is welcomed too, then asks and is answered:
+///   tool → launcher    request     JSON
+///   launcher → tool    response    JSON
 namespace troupe {
 
-enum class ControlKind : std::uint8_t { challenge = 1, answer = 2, proof = 3, welcome = 4, refused = 5, peers = 6 };
+enum class ControlKind : std::uint8_t { challenge = 1, answer = 2, proof = 3, welcome = 4, refused = 5, peers = 6, request = 7, response = 8 };
+
+/// What a tool that asks something of the job claims to be.
+inline constexpr Rank tool_rank{0xfffffffeU};
 
 inline constexpr std::size_t control_limit_stranger = 256;  ///< bytes of a frame before the peer has proved itself
 inline constexpr std::size_t control_limit_member = std::size_t{8} << 20U;

@@ -29,6 +29,7 @@ struct Connection {
   std::optional<Rank> claimed;  ///< the rank of its challenge
   Digest worker_nonce{}, launcher_nonce{};
   std::optional<Hello> hello;  ///< admitted
+  bool tool = false;           ///< proved itself, and is no worker
 };
 
 class Server final : public ControlServer {
@@ -136,7 +137,9 @@ bool Server::read(Connection& connection) {
 
 bool Server::take(Connection& connection, const ControlFrame& frame) {
   if (frame.kind == ControlKind::challenge && !connection.claimed) return answer(connection, frame.payload);
-  if (frame.kind == ControlKind::proof && connection.claimed && !connection.hello) return admit(connection, frame.payload);
+  if (frame.kind == ControlKind::proof && connection.claimed && !connection.hello && !connection.tool) return admit(connection, frame.payload);
+  if (frame.kind == ControlKind::request && connection.tool)
+    return write_all(connection.socket, encode(ControlKind::response, handler_.ask(frame.payload)), write_limit).ok();
   return drop(connection, fmt::format("a frame of kind {} out of turn", static_cast<int>(frame.kind)));
 }
 
@@ -160,6 +163,11 @@ bool Server::admit(Connection& connection, const std::string& payload) {
     return drop(connection, "it does not know the job's secret (TROUPE_SECRET_FILE of another job?)");
   auto hello = read_hello(std::string_view{payload}.substr(sizeof(Digest)));
   if (!hello) return drop(connection, hello.error().message);
+  if (hello->first == tool_rank) {
+    if (!handler_.ask) return drop(connection, "a tool, and this job answers none");
+    connection.tool = true;
+    return write_all(connection.socket, encode(ControlKind::welcome, write(Welcome{})), write_limit).ok();
+  }
   auto welcome = handler_.admit(*hello);
   if (!welcome) {
     (void)write_all(connection.socket, encode(ControlKind::refused, welcome.error().message), write_limit);

@@ -28,6 +28,8 @@ class ControlServer {
     std::function<Result<Welcome>(const Hello&)> admit;         ///< an Error is told to the worker, as the reason of its refusal
     std::function<void(Rank first, std::uint32_t ranks)> gone;  ///< an admitted worker's connection ended
     std::function<void(const std::vector<Peer>&)> complete;     ///< all ranks are here; the workers have been told
+    /// What a tool asks (troupe inspect, set, inject) and is answered. Empty: tools are refused.
+    std::function<std::string(const std::string& request)> ask = {};
   };
   /// Listens before it returns. A port in use is an error that names it.
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> listen(const Options& options, const Secret& secret, Handler handler, Log& log);

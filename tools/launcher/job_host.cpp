@@ -2,11 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <future>
+#include <memory>
+#include <mutex>
+
 #include "src/runtime/directory.hpp"
 #include "src/runtime/spawned_actor.hpp"
 #include "tools/launcher/control_server.hpp"
 #include "tools/launcher/end_keeper.hpp"
 #include "tools/launcher/letter_link.hpp"
+#include "tools/launcher/live_requests.hpp"
 
 namespace troupe {
 namespace {
@@ -26,6 +31,8 @@ class Host final : public JobHost {
     options_.coordinator.epoch.world_size = options_.world_size;
     options_.coordinator.epoch.job = options_.job;
     options_.coordinator.storage = storage_.get();
+    options_.coordinator.requests = requests_;
+    options_.coordinator.board = board_;
     if (auto& start_again = options_.coordinator.recovery.start_again)
       start_again = [this, given = std::move(start_again)](Rank rank, Incarnation incarnation) {
         {
@@ -60,7 +67,7 @@ class Host final : public JobHost {
   Result<void> listen() {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); },
-                                   [this](const std::vector<Peer>&) { complete_ = true; }};
+                                   [this](const std::vector<Peer>&) { complete_ = true; }, [this](const std::string& request) { return answer(request); }};
     coordinator_ = spawn<Coordinator>(*system_, ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
     directory_.add(coordinator_address, coordinator_.actor());  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
@@ -85,7 +92,32 @@ class Host final : public JobHost {
     });
   }
 
+  void report_firing(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override {
+    send<schema::FaultFired>(runtime_, Heading{coordinator_address, process_address, Where{EpochId{0}, where.step, where.micro, where.unit}, {}, Nanos{0}, 0},
+                             [&](schema::FaultFired::Builder body) {
+                               body.setRank(rank.value());
+                               body.setRule(rule);
+                               body.setOperation(operation);
+                             });
+  }
+
  private:
+  /// What `troupe inspect`, `set` and `inject` ask. On the control server's thread.
+  std::string answer(const std::string& request) {
+    return answer_request(request, *board_, clock_->now(), [this](ChangeRequest change) -> Result<std::string> {
+      if (!options_.check_change) return Error{"this run takes no changes"};
+      if (auto checked = options_.check_change(change); !checked) return checked.error();
+      const auto told = std::make_shared<std::promise<Result<std::string>>>();
+      auto agreed = told->get_future();
+      change.answer = [told](const Result<std::string>& result) { told->set_value(result); };
+      requests_->add(std::move(change));
+      send<schema::ChangeRequested>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [](auto) {});
+      if (agreed.wait_for(std::chrono::seconds{2}) != std::future_status::ready)
+        return Error{"the job did not answer within 2 s; the journal will show what became of it"};
+      return agreed.get();
+    });
+  }
+
   /// On the control server's thread. Whoever knows the secret but does not fit ends the job while it is not complete: it would never be.
   Result<Welcome> admit(const Hello& hello) {
     const auto refuse = [&](std::string problem) {
@@ -135,6 +167,8 @@ class Host final : public JobHost {
   JobHostOptions options_;
   Log& log_;
   EndKeeper keeper_;
+  std::shared_ptr<ChangeRequests> requests_ = std::make_shared<ChangeRequests>();
+  std::shared_ptr<JobBoard> board_ = std::make_shared<JobBoard>();
   Directory directory_;
   std::unique_ptr<Clock> clock_;
   Runtime runtime_;

@@ -26,7 +26,9 @@ struct JobHostOptions {
   std::filesystem::path run_folder;
   std::string network_devices = "lo";  ///< of the transport
   bool watches_connections = false;    ///< no host agent sees workers die: the end of a rank's control connection is its death
-  CoordinatorOptions coordinator;      ///< its world size, job and storage lane are filled in here
+  /// Checks what `troupe set` and `troupe inject` ask for; the error is told to whoever asks. Empty: nothing is taken.
+  std::function<Result<void>(const ChangeRequest&)> check_change;
+  CoordinatorOptions coordinator;  ///< its world size, job and storage lane are filled in here
 };
 
 /// Hosts the Coordinator in this process: the launcher's, or rank 0's where there is none. Owns its actor system, letters and the
@@ -41,6 +43,8 @@ class JobHost {
   virtual void request_stop(const std::string& reason) = 0;
   /// A rank's process has ended, in this of its lives. Ignored once the rank has stopped as it should, or its next life was asked for.
   virtual void report_death(Rank rank, const std::string& cause, int signal, Incarnation incarnation = {}) = 0;
+  /// A fault rule has fired on a rank, as its ledger says.
+  virtual void report_firing(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) = 0;
   /// How the job ended; empty while it lives. `bell` rings when it changes.
   [[nodiscard]] virtual std::optional<JobEnd> end() const = 0;
   [[nodiscard]] virtual const Bell& bell() const noexcept = 0;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace troupe {
@@ -136,6 +137,28 @@ void JobRecord::recovered(EpochId epoch, Step step, Nanos took) {
   write("recovered", {{"epoch", epoch.value()}, {"step", step.value()}, {"seconds", seconds}});
   recovering_ = false;
   log_.info(fmt::format("recovered: step {}, the first new one, {:.2f} s after the fault", step.value(), seconds));
+}
+
+void JobRecord::flight_record(const std::string& text) {
+  const auto name = fmt::format("flight-{:%Y%m%dT%H%M%S}.txt", fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+  const auto file = options_.run_folder / name;
+  std::ofstream(file) << text;
+  write("flight_record", {{"file", name}});
+  log_.warning(fmt::format("a time limit is over; what every rank was at stands in {}:\n{}", file.string(), text));
+}
+
+void JobRecord::fault_fired(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) {
+  write("fault_fired", {{"rank", rank.value()},
+                        {"rule", rule + 1},
+                        {"step", where.step.value()},
+                        {"micro", where.micro.value()},
+                        {"unit", where.unit.value()},
+                        {"operation", operation}});
+}
+
+void JobRecord::changed(Step from, const std::vector<std::string>& changes, const std::string& by) {
+  write("changed", {{"from_step", from.value()}, {"changes", changes}, {"by", by}});
+  for (const std::string& change : changes) log_.info(fmt::format("from step {} on: {} ({})", from.value(), change, by));
 }
 
 void JobRecord::kept(Step step, EpochId epoch) { write("kept", {{"step", step.value()}, {"epoch", epoch.value()}}); }

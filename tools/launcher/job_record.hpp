@@ -40,6 +40,9 @@ class JobRecord final : public JobEvents {
   void respawn(Rank rank, Incarnation incarnation) override;
   void recovered(EpochId epoch, Step step, Nanos took) override;
   void kept(Step step, EpochId epoch) override;
+  void flight_record(const std::string& text) override;
+  void fault_fired(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override;
+  void changed(Step from, const std::vector<std::string>& changes, const std::string& by) override;
   void finished(const JobEnd& end) override;
   /// Of the newest step that this run made; empty before the first. Asked when the job has ended.
   [[nodiscard]] std::optional<double> last_loss() const noexcept { return last_loss_; }

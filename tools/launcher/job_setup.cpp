@@ -82,9 +82,11 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
   if (!sealed->empty() && !config.checkpoint.enable) request.why_not = "holds checkpoints, which checkpoint.enable = false does not resume from";
   auto folder = RunFolder::open(request);
   if (!folder) return folder.error();
-  PreparedRun run{std::move(folder.value()), nullptr, {}};
+  PreparedRun run{std::move(folder.value()), nullptr, nullptr, {}};
   run.checkpoints = std::make_shared<JobCheckpoints>(config, run.folder.path());
   if (auto looked = run.checkpoints->look(run.warnings); !looked) return looked.error();
+  run.live = std::make_shared<LiveConfig>(config, run.checkpoints->schedule_before());
+  if (auto planned = run.live->plan(config.live.changes); !planned) return planned.error();
   const Step last{static_cast<std::uint64_t>(config.training.steps)};
   if (const auto& found = run.checkpoints->found();
       found && found->own && found->checkpoint.manifest.position.model_only && found->start.step > Step{0} && found->start.step < last)
@@ -107,15 +109,11 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   options.epoch.init_timeout = std::chrono::seconds{config.comm.init_timeout_seconds};
   options.train_timeout = std::chrono::seconds{config.comm.train_timeout_seconds};
   options.steps.last_step = Step{static_cast<std::uint64_t>(config.training.steps)};
-  options.steps.learning_rate = [peak = config.optimizer.lr, schedule = fitted.schedule, before = run.checkpoints->schedule_before()](Step step) {
-    return peak * schedule.factor(Step{step.value() - before.value()});
-  };
+  options.steps.learning_rate = [live = run.live](Step step) { return live->learning_rate(step); };
   options.steps.save_at_stop = config.checkpoint.saves();
   options.steps.wait_for_saves = config.checkpoint.waits_for_saves();
-  options.steps.snapshot_due = [checkpoint = config.checkpoint, last = options.steps.last_step](Step step) {
-    if (!checkpoint.saves()) return false;
-    return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
-  };
+  options.steps.snapshot_due = [live = run.live, last = options.steps.last_step](Step step) { return live->snapshot_due(step, last); };
+  options.change = [live = run.live](const std::vector<std::string>& changes, Step from) { return live->change(changes, from); };
   options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
   options.data_row = [checkpoints = run.checkpoints, world_size](Step step) { return checkpoints->data_row(step, world_size); };
   options.heartbeat_timeout = std::max<Nanos>(options.heartbeat_timeout, options.train_timeout);
@@ -144,6 +142,14 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
   options.rates.flops_per_token = model->flops_per_token(config.training.seq_len);
   options.rates.flops_per_token_causal = model->causal_flops_per_token(config.training.seq_len);
   return JobRecord::open(options, log);
+}
+
+Result<void> check_change(const LiveConfig& live, const ChangeRequest& request) {
+  if (request.fault_rule.empty()) return live.check(request.set);
+  FaultSettings settings;
+  settings.rules = {request.fault_rule};
+  if (auto rules = rules_of(settings); !rules) return rules.error();
+  return {};
 }
 
 std::string new_job_name() {

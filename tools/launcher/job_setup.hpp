@@ -12,6 +12,7 @@
 #include "src/config/job_config.hpp"
 #include "tools/launcher/job_checkpoints.hpp"
 #include "tools/launcher/job_record.hpp"
+#include "tools/launcher/live_config.hpp"
 #include "tools/launcher/run_folder.hpp"
 
 namespace troupe {
@@ -23,6 +24,7 @@ namespace troupe {
 struct PreparedRun {
   RunFolder folder;
   std::shared_ptr<JobCheckpoints> checkpoints;
+  std::shared_ptr<LiveConfig> live;
   std::vector<std::string> warnings;
 };
 /// Decides between resume, fresh start and refusal, and writes config.toml. `config_file`: what the configuration was read from, which
@@ -34,6 +36,9 @@ struct PreparedRun {
 
 /// Journal, metrics.jsonl and console of a job. Owned by whoever hosts the Coordinator.
 [[nodiscard]] Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log);
+
+/// May a live run be changed so? The error names key or word, and why not.
+[[nodiscard]] Result<void> check_change(const LiveConfig& live, const ChangeRequest& request);
 
 /// A name that no other run has.
 [[nodiscard]] std::string new_job_name();

@@ -61,6 +61,34 @@ void add_trace(CLI::App& app, troupe::TraceRequest& request) {
       troupe::exit_codes_help);
 }
 
+void add_inspect(CLI::App& app, troupe::InspectRequest& request) {
+  auto* command =
+      app.add_subcommand("inspect", "Show what every rank of a live run is at, also when ranks hang; the first line names who holds the others up.");
+  command->add_option("RUN", request.run, "the run's folder (job.dump_folder)")->required();
+  command->add_flag("--watch", request.watch, "again every second, until Ctrl-C");
+  command->add_flag("--json", request.json, "for machines: one JSON object");
+  command->footer(
+      std::string("\nThe launcher answers from the ranks' last heartbeats, so it does so within a second whatever the ranks do. docs/inspect.md\n\n") +
+      troupe::exit_codes_help);
+}
+
+void add_inject(CLI::App& app, troupe::InjectRequest& request) {
+  auto* command = app.add_subcommand("inject", "Put a fault into a live run, to see what it makes of it.");
+  command->add_option("RUN", request.run, "the run's folder (job.dump_folder)")->required();
+  command->add_option("RULE", request.rule, "as in faults.rules: 'site=collective kind=reduce rank=1 step=70 action=stall for=2s'")->required();
+  command->footer(std::string("\nEach firing is a line in the run's journal.jsonl. docs/faults.md\n\n") + troupe::exit_codes_help);
+}
+
+void add_set(CLI::App& app, troupe::SetRequest& request) {
+  auto* command = app.add_subcommand("set", "Change keys of a live run: at one step, on all ranks, or not at all.");
+  command->add_option("RUN", request.run, "the run's folder (job.dump_folder)")->required();
+  command->add_option("KEY=VALUE", request.changes, "such as optimizer.lr=1e-4; all or none take effect")->required();
+  command->add_flag("--dry-run", request.dry_run, "only say what would happen, and from which step on");
+  command->footer(
+      std::string("\nThe journal shows from which step on. A run with [live] changes = [\"step=7 optimizer.lr=1e-4\"] repeats it. docs/reconfigure.md\n\n") +
+      troupe::exit_codes_help);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -76,6 +104,12 @@ int main(int argc, char** argv) {
   add_config(app, config);
   add_sample(app, sample);
   add_trace(app, trace);
+  troupe::InspectRequest inspect;
+  troupe::InjectRequest inject;
+  troupe::SetRequest set;
+  add_inspect(app, inspect);
+  add_inject(app, inject);
+  add_set(app, set);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
   train.overrides = config.overrides = sample.overrides = split.overrides;
   try {
@@ -87,6 +121,9 @@ int main(int argc, char** argv) {
   }
   if (app.got_subcommand("train")) return troupe::train(train);
   if (app.got_subcommand("config")) return troupe::show_config(config);
+  if (app.got_subcommand("inspect")) return troupe::inspect(inspect);
+  if (app.got_subcommand("inject")) return troupe::inject(inject);
+  if (app.got_subcommand("set")) return troupe::set_keys(set);
   if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
   return troupe::sample(sample);
 }

@@ -41,6 +41,7 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   options.run_folder = std::filesystem::absolute(own->run_.folder.path());
   options.network_devices = network_devices(process_environment(), config.comm.interface);
   options.watches_connections = true;
+  options.check_change = [live = own->run_.live](const ChangeRequest& request) { return check_change(*live, request); };
   options.coordinator = coordinator_options(config, own->run_, place.world_size, *own->log_);
   auto host = JobHost::start(std::move(options), *own->record_, *own->log_);
   if (!host) return host.error();

@@ -14,6 +14,7 @@
 #include "src/data/loader.hpp"
 #include "src/device/device.hpp"
 #include "src/device/state_copies.hpp"
+#include "src/faults/fault_ledger.hpp"
 #include "src/metrics/progress_bar.hpp"
 #include "src/runtime/actor_system.hpp"
 #include "src/runtime/faulty_lane.hpp"
@@ -233,11 +234,19 @@ RankParts TrainingRankBody::parts() {
 
 }  // namespace
 
+TrainingRankFactory::TrainingRankFactory(TrainingRankOptions options) : options_(std::move(options)) {
+  const auto seed = static_cast<std::uint64_t>(options_.config.debug.seed);
+  std::shared_ptr<FaultLedger> ledger;
+  if (options_.memory != nullptr) ledger = std::make_shared<FaultLedger>(options_.memory->notes());
+  faults_ = std::make_shared<FaultPlan>(std::move(ledger), options_.rank, seed, take(rules_of(options_.config.faults)));
+}
+
+void TrainingRankFactory::fault_rules(const std::vector<std::string>& rules) {
+  for (; sent_rules_ < rules.size(); ++sent_rules_)
+    if (auto rule = parse_fault_rule(rules[sent_rules_])) faults_->add(std::move(rule.value()));  // the launcher has checked it
+}
+
 std::unique_ptr<RankBody> TrainingRankFactory::build(const EpochStart& start) {
-  if (!faults_) {
-    const auto seed = static_cast<std::uint64_t>(options_.config.debug.seed);
-    faults_ = std::make_shared<FaultPlan>(start.rank, seed, take(rules_of(options_.config.faults)));
-  }
   std::stop_token stop;
   {
     const std::lock_guard lock(mutex_);

@@ -20,6 +20,7 @@ class RingTracer;
 
 struct TrainingRankOptions {
   JobConfig config;
+  Rank rank;
   std::uint32_t world_size = 1;
   std::uint32_t local_rank = 0;  ///< on this host: the number of its GPU
   std::filesystem::path run_folder;
@@ -37,13 +38,15 @@ struct TrainingRankOptions {
 /// was built: parameters, memory of each edge and arena, mesh, precision.
 class TrainingRankFactory final : public RankFactory {
  public:
-  explicit TrainingRankFactory(TrainingRankOptions options) : options_(std::move(options)) {}
+  explicit TrainingRankFactory(TrainingRankOptions options);
   [[nodiscard]] std::unique_ptr<RankBody> build(const EpochStart& start) override;
+  void fault_rules(const std::vector<std::string>& rules) override;
   void cancel(EpochId epoch, const std::string& cause) noexcept override;
 
  private:
   TrainingRankOptions options_;
   std::shared_ptr<FaultPlan> faults_;  ///< of the rank, through all its epochs: what has fired has fired
+  std::size_t sent_rules_ = 0;         ///< added to the live run so far; of the Supervisor's thread
   std::mutex mutex_;
   std::stop_source stop_;  ///< of the build that runs
   EpochId building_, cancelled_;

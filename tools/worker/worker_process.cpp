@@ -209,6 +209,7 @@ class Worker {
       auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
       if (place_.snapshot_descriptor) hosted->memory = std::make_unique<AgentMemory>(*place_.snapshot_descriptor, rank.value() - place_.rank.value());
       TrainingRankOptions parts{.config = *config_,
+                                .rank = rank,
                                 .world_size = place_.world_size,
                                 .local_rank = place_.local_rank + (rank.value() - place_.rank.value()),
                                 .run_folder = folder,

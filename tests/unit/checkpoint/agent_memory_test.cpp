@@ -97,7 +97,7 @@ TEST_F(AgentMemoryTest, AFlippedBitIsFound) {
   const auto program = make_keep_program(state.tensors(), {}, memory);
   (void)program->keep(stream_, EpochId{1}, Step{5}, 0);
   const char flipped = 1;
-  ASSERT_EQ(::pwrite(descriptor_, &flipped, 1, 4096 + 1001), 1);
+  ASSERT_EQ(::pwrite(descriptor_, &flipped, 1, AgentMemory::note_bytes + 4096 + 1001), 1);
   const auto damaged = restore_kept(state.tensors(), {}, memory, 0, EpochId{1}, Step{5});
   ASSERT_FALSE(damaged);
   EXPECT_NE(damaged.error().message.find("is damaged"), std::string::npos) << damaged.error().message;

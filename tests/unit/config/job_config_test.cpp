@@ -253,6 +253,14 @@ TEST(JobConfig, AFileThatCannotBeReadIsNamed) {
   EXPECT_EQ(JobConfig::load(folder.write("x.toml", "[training]\nsteps = 7\n"))->training.steps, 7);
 }
 
+TEST(JobConfig, AFaultRuleMayBeATableOfItsOwn) {
+  const auto config = JobConfig::parse("[[faults.rules]]\nsite = \"collective\"\nkind = \"gather L3\"\nstep = 7\naction = \"stall\"\nfor = \"2s\"\n", "test");
+  ASSERT_TRUE(config) << config.error().message;
+  const auto rules = rules_of(config->faults);
+  ASSERT_TRUE(rules) << rules.error().message;
+  EXPECT_EQ(rules->front(), parse_fault_rule("site=collective kind=\"gather L3\" step=7 action=stall for=2s").value());
+}
+
 TEST(JobConfig, TheReferencePageIsCurrent) {
   EXPECT_EQ(testing::read_file(std::filesystem::path(TROUPE_SOURCE_DIR) / "docs/config.md"), JobConfig::reference_markdown())
       << "run: build/<preset>/bin/troupe config --doc > docs/config.md";

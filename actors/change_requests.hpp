@@ -1,0 +1,38 @@
+#pragma once
+#include <functional>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/base/result.hpp"
+
+namespace troupe {
+
+/// What somebody wants of a live run.
+struct ChangeRequest {
+  std::vector<std::string> set;  ///< "optimizer.lr=1e-4": keys and values, checked
+  std::string fault_rule;        ///< or a rule to add, checked
+  std::string by;                ///< who asks: "troupe set"; empty: only say what would be
+  /// Called once with what was agreed, as one line, or why not; must not block. May be empty.
+  std::function<void(const Result<std::string>&)> answer;
+};
+
+/// On its way to the Coordinator, who is told by a ChangeRequested letter. Any thread.
+class ChangeRequests {
+ public:
+  void add(ChangeRequest request) {
+    const std::lock_guard lock(mutex_);
+    waiting_.push_back(std::move(request));
+  }
+  [[nodiscard]] std::vector<ChangeRequest> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(waiting_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<ChangeRequest> waiting_;
+};
+
+}  // namespace troupe

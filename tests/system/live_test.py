@@ -1,0 +1,110 @@
+"""What a live run is asked and told: inspect, inject, set."""
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+from job import TROUPE, Job, finish, wait_until
+from recovery_test import journal, told
+
+
+def ask(command, job, *arguments):
+    began = time.monotonic()
+    done = subprocess.run([TROUPE, command, str(job.run), *map(str, arguments)], capture_output=True, text=True, timeout=20)
+    return done.returncode, done.stdout + done.stderr, time.monotonic() - began
+
+
+class LiveTest(unittest.TestCase):
+    def start(self, *arguments, steps=100000, ranks=2):
+        self.job = Job(steps=steps, checkpoint=False)
+        self.addCleanup(self.job.remove)
+        process = self.job.start("--nproc", ranks, "--metrics.log_freq", 1000, *arguments)  # nobody reads its output meanwhile
+        self.addCleanup(process.kill)
+        return process
+
+    def test_inspect_names_the_rank_that_holds_the_others_up_within_a_second_and_leaves_a_flight_record(self):
+        process = self.start("--comm.train_timeout_seconds", 8)
+        self.job.wait_for_step(5, process)
+        code, output, _ = ask("inspect", self.job)
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"^running: step \d+ of 100000, epoch 1, 2 ranks")
+        victim = self.job.pid_of_rank(1)
+        os.kill(victim, signal.SIGSTOP)
+
+        def named():
+            code, output, took = ask("inspect", self.job)
+            self.assertLess(took, 1.5)  # the program's own start included
+            return f"rank 1 (pid {victim}" in output.splitlines()[0] and "holds up the others in comm: " in output.splitlines()[0]
+
+        wait_until(named, "the first line names rank 1", 8)
+        _, output, _ = ask("inspect", self.job, "--json")
+        ranks = json.loads(output)["ranks"]
+        self.assertEqual([rank["rank"] for rank in ranks], [0, 1])
+        self.assertGreater(ranks[1]["silent_seconds"], 1)
+        self.assertEqual([actor["actor"] for actor in ranks[0]["actors"]], ["data_loader", "compute", "sharding", "checkpoint", "metrics"])
+        self.assertTrue(any(actor["waiting"] for actor in ranks[0]["actors"]))
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertIn(f"rank 1 (pid {victim}", output)
+        flights = list(self.job.run.glob("flight-*.txt"))
+        self.assertEqual(len(flights), 1)
+        self.assertIn("SILENT", flights[0].read_text())
+        code, output, _ = ask("inspect", self.job)
+        self.assertEqual(code, 1)
+        self.assertIn("no run is going on there", output)
+
+    def test_an_injected_crash_fires_once_is_in_the_journal_and_not_in_the_replay(self):
+        whole = Job(steps=400, checkpoint=False)
+        self.addCleanup(whole.remove)
+        code, output = whole.train("--nproc", 2)
+        self.assertEqual(code, 0, output)
+        process = self.start("--elastic.policy", "respawn", "--faults.rules", "site=collective kind=reduce rank=1 step=33 action=crash", steps=400)
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(told(self.job), told(whole))
+        fired = journal(self.job, "fault_fired")
+        self.assertEqual([(line["rank"], line["rule"], line["step"]) for line in fired], [(1, 1, 33)])
+
+    def test_inject_sends_a_rule_to_a_live_run(self):
+        process = self.start("--elastic.policy", "respawn")
+        self.job.wait_for_step(5, process)
+        code, output, _ = ask("inject", self.job, "site=lane kind=forward rank=1 action=crash")
+        self.assertEqual(code, 0, output)
+        wait_until(lambda: journal(self.job, "recovered"), "the run goes on", 30)
+        self.assertEqual([(line["rank"], line["operation"].split()[0]) for line in journal(self.job, "fault_fired")], [(1, "forward")])
+        code, output, _ = ask("inject", self.job, "site=nowhere action=crash")
+        self.assertEqual(code, 1)
+        self.assertIn("nowhere", output)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(finish(process)[0], 0)
+
+    def test_a_learning_rate_set_by_hand_gives_the_run_that_planned_it(self):
+        process = self.start(steps=1500)
+        self.job.wait_for_step(20, process)
+        code, output, _ = ask("set", self.job, "--dry-run", "optimizer.lr=1e-4")
+        self.assertEqual(code, 0, output)
+        self.assertIn("would be in force", output)
+        code, output, _ = ask("set", self.job, "debug.seed=3", "optimizer.lr=1e-4")
+        self.assertEqual(code, 1, output)
+        self.assertIn("debug.seed is frozen", output)
+        code, output, _ = ask("set", self.job, "optimizer.lr=1e-4", "lr_scheduler.min_lr_factor=0.3")
+        self.assertEqual(code, 0, output)
+        step = int(output.split("from step ")[1].split()[0])
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        changed = journal(self.job, "changed")
+        self.assertEqual([(line["from_step"], line["changes"]) for line in changed], [(step, ["optimizer.lr=1e-4", "lr_scheduler.min_lr_factor=0.3"])])
+        rates = {line["step"]: line["lr"] for line in self.job.metrics()}
+        self.assertLess(rates[step], rates[step - 1] / 1.5)
+        self.assertLess(rates[step + 1], rates[step] * 1.01)
+        planned = Job(steps=1500, checkpoint=False)
+        self.addCleanup(planned.remove)
+        code, output = planned.train("--nproc", 2, "--live.changes", f"step={step} optimizer.lr=1e-4 lr_scheduler.min_lr_factor=0.3")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(told(self.job), told(planned))
+
+
+if __name__ == "__main__":
+    unittest.main()

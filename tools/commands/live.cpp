@@ -1,0 +1,70 @@
+// troupe inspect, inject and set: what is asked of a run that is going on.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tools/commands/commands.hpp"
+#include "tools/launcher/control_client.hpp"
+#include "tools/launcher/run_folder.hpp"
+#include "tools/launcher/socket.hpp"
+
+namespace troupe {
+namespace {
+
+using nlohmann::json;
+
+/// The job's answer. Errors name the folder and what was found instead of a live run.
+Result<json> ask(const std::filesystem::path& run, const json& request) {
+  const auto control = read_control(run);
+  if (!control) return Error{fmt::format("{}: no run is going on there ({})", run.string(), control.error().message)};
+  const auto where = parse_host_port(control->address);
+  if (!where) return where.error();
+  const auto secret = Secret::from_hex(control->token);
+  if (!secret) return secret.error();
+  auto answer = ask_job(where->host, where->port, *secret, request.dump(), std::chrono::seconds{5});
+  if (!answer) return Error{fmt::format("{} (PID {}): {}", run.string(), control->pid, answer.error().message)};
+  json parsed = json::parse(*answer, nullptr, false);
+  if (parsed.is_discarded()) return Error{"the launcher's answer cannot be read: another version of troupe?"};
+  if (parsed.contains("error")) return Error{parsed["error"].get<std::string>()};
+  return parsed;
+}
+
+int fail(const char* command, const Error& error) {
+  std::fprintf(stderr, "troupe %s: %s\n", command, error.message.c_str());
+  return exit_failed;
+}
+
+}  // namespace
+
+int inspect(const InspectRequest& request) {
+  while (true) {
+    const auto answer = ask(request.run, {{"ask", "inspect"}});
+    if (!answer) return fail("inspect", answer.error());
+    const bool screen = request.watch && ::isatty(STDOUT_FILENO) == 1;
+    const std::string text = request.json ? (*answer)["view"].dump() + "\n" : (*answer)["text"].get<std::string>();
+    std::fputs((screen ? "\x1b[H\x1b[2J" + text : text).c_str(), stdout);
+    std::fflush(stdout);
+    if (!request.watch) return exit_done;
+    std::this_thread::sleep_for(std::chrono::seconds{1});
+  }
+}
+
+int inject(const InjectRequest& request) {
+  const auto answer = ask(request.run, {{"ask", "inject"}, {"rule", request.rule}});
+  if (!answer) return fail("inject", answer.error());
+  std::puts((*answer)["done"].get<std::string>().c_str());
+  return exit_done;
+}
+
+int set_keys(const SetRequest& request) {
+  const auto answer = ask(request.run, {{"ask", "set"}, {"changes", request.changes}, {"dry_run", request.dry_run}});
+  if (!answer) return fail("set", answer.error());
+  std::puts((*answer)["done"].get<std::string>().c_str());
+  return exit_done;
+}
+
+}  // namespace troupe

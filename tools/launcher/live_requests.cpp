@@ -1,0 +1,82 @@
+#include "tools/launcher/live_requests.hpp"
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+namespace troupe {
+namespace {
+
+using nlohmann::json;
+
+double seconds(Nanos time) { return std::chrono::duration<double>(time).count(); }
+
+json json_of(const JobView& view, Nanos now) {
+  json ranks = json::array();
+  for (const RankView& rank : view.ranks) {
+    json actors = json::array();
+    for (const ActorPulse& actor : rank.pulse.actors) actors.push_back({{"actor", name_of(actor.actor)}, {"text", actor.text}, {"waiting", actor.waiting}});
+    ranks.push_back({{"rank", rank.joined.rank.value()},
+                     {"pid", rank.joined.pid},
+                     {"host", rank.joined.host},
+                     {"incarnation", rank.joined.incarnation.value()},
+                     {"step", rank.pulse.step.value()},
+                     {"silent_seconds", seconds(now - rank.pulse.heard)},
+                     {"oldest", rank.pulse.oldest},
+                     {"oldest_seconds", seconds(rank.pulse.oldest_age)},
+                     {"resident_bytes", rank.pulse.resident_bytes},
+                     {"at_rest", rank.resting},
+                     {"actors", actors}});
+  }
+  json absent = json::array();
+  for (const Rank rank : view.absent) absent.push_back(rank.value());
+  return {{"headline", view.headline(now)},
+          {"phase", view.phase},
+          {"epoch", view.epoch.value()},
+          {"step", view.newest.value()},
+          {"granted", view.granted.value()},
+          {"last_step", view.last.value()},
+          {"steps_per_second", view.steps_per_second},
+          {"seconds_since_step", seconds(now - view.progress_at)},
+          {"restore", view.restore},
+          {"respawns", view.respawns},
+          {"changes", view.changes},
+          {"absent", absent},
+          {"ranks", ranks}};
+}
+
+json answer_of(const json& request, const JobBoard& board, Nanos now, const std::function<Result<std::string>(ChangeRequest)>& change) {
+  const auto ask = request.at("ask").get<std::string>();
+  if (ask == "inspect") {
+    const JobView view = board.get();
+    return {{"text", view.text(now)}, {"view", json_of(view, now)}};
+  }
+  ChangeRequest wanted;
+  wanted.by = "troupe " + ask;
+  bool dry_run = false;
+  if (ask == "inject") {
+    wanted.fault_rule = request.at("rule").get<std::string>();
+  } else if (ask == "set") {
+    wanted.set = request.at("changes").get<std::vector<std::string>>();
+    dry_run = request.value("dry_run", false);
+  } else {
+    return {{"error", "this job does not know the request '" + ask + "': another version of troupe?"}};
+  }
+  if (dry_run) wanted.by.clear();  // nobody: only looked at
+  const auto agreed = change(std::move(wanted));
+  if (!agreed) return {{"error", agreed.error().message}};
+  return {{"done", *agreed}};
+}
+
+}  // namespace
+
+std::string answer_request(const std::string& request, const JobBoard& board, Nanos now, const std::function<Result<std::string>(ChangeRequest)>& change) {
+  json answer;
+  try {
+    answer = answer_of(json::parse(request), board, now, change);
+  } catch (const std::exception& problem) {
+    answer = {{"error", std::string("the request cannot be read: ") + problem.what()}};
+  }
+  return answer.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+}  // namespace troupe
