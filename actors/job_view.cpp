@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 double in_seconds(Nanos time) { return std::chrono::duration<double>(time).count(); }
 
-constexpr Nanos silence = seconds{3};  ///< of a rank, whose heart beats every second
+constexpr Nanos silence = seconds{3};   ///< of a rank, whose heart beats every second
 constexpr Nanos patience = seconds{1};  ///< before anybody is said to hold others up
 
 }  // namespace
@@ -48,7 +48,9 @@ std::string JobView::text(Nanos now) const {
     out += fmt::format("rank {}  pid {} on {}{}  step {}  {:.1f} MiB  heard {:.1f} s ago{}\n", rank.joined.rank.value(), rank.joined.pid, rank.joined.host,
                        rank.joined.incarnation == Incarnation{0} ? "" : fmt::format(" (incarnation {})", rank.joined.incarnation.value()),
                        rank.pulse.step.value(), static_cast<double>(rank.pulse.resident_bytes) / 1048576.0, in_seconds(quiet),
-                       quiet > silence ? "  SILENT" : rank.resting ? "  at rest" : "");
+                       quiet > silence ? "  SILENT"
+                       : rank.resting  ? "  at rest"
+                                       : "");
     if (!rank.pulse.oldest.empty())
       out += fmt::format("  oldest      {} for {:.3f} s\n", rank.pulse.oldest.substr(0, rank.pulse.oldest.find(';')), in_seconds(rank.pulse.oldest_age));
     for (const ActorPulse& actor : rank.pulse.actors) {

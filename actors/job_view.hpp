@@ -25,10 +25,10 @@ struct JobView {
   std::string phase;  ///< "running", "recovering", …
   std::uint32_t world_size = 0;
   EpochId epoch;
-  Step newest, granted, last;  ///< told by all ranks; may be begun; of the run
-  Nanos progress_at{0};        ///< when the newest step was told
+  Step newest, granted, last;   ///< told by all ranks; may be begun; of the run
+  Nanos progress_at{0};         ///< when the newest step was told
   double steps_per_second = 0;  ///< over the last steps; 0: not known
-  std::string restore;         ///< where a fault would go back to
+  std::string restore;          ///< where a fault would go back to
   std::uint64_t respawns = 0;
   std::vector<RankView> ranks;  ///< in rank order; absent ones are missing
   std::vector<Rank> absent;

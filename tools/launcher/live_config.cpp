@@ -10,8 +10,13 @@ namespace troupe {
 namespace {
 
 /// What the launcher alone decides, step by step; a rank is told its consequence with the permission for each step.
-constexpr std::array<std::string_view, 7> changeable{"optimizer.lr",           "lr_scheduler.warmup_steps",  "lr_scheduler.decay_ratio", "lr_scheduler.decay_type",
-                                                     "lr_scheduler.min_lr_factor", "lr_scheduler.total_steps", "checkpoint.interval"};
+constexpr std::array<std::string_view, 7> changeable{"optimizer.lr",
+                                                     "lr_scheduler.warmup_steps",
+                                                     "lr_scheduler.decay_ratio",
+                                                     "lr_scheduler.decay_type",
+                                                     "lr_scheduler.min_lr_factor",
+                                                     "lr_scheduler.total_steps",
+                                                     "checkpoint.interval"};
 
 std::string listed() {
   std::string all;
@@ -30,8 +35,8 @@ Result<std::string> refusal(std::string_view written) {
   }
   if (std::ranges::find(changeable, key->name) != changeable.end()) return key->name;
   if (key->key_class == KeyClass::frozen) return Error{fmt::format("{} is frozen: it belongs to the run and cannot be changed in it", key->name)};
-  return Error{fmt::format("{} ({}) cannot be changed in a live run by this version; stop it (SIGTERM saves) and go on with the new value. Live now: {}", key->name,
-                           name_of(key->key_class), listed())};
+  return Error{fmt::format("{} ({}) cannot be changed in a live run by this version; stop it (SIGTERM saves) and go on with the new value. Live now: {}",
+                           key->name, name_of(key->key_class), listed())};
 }
 
 }  // namespace

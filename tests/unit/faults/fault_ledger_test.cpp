@@ -17,8 +17,7 @@ class FaultLedgerTest : public testing::Test {
  protected:
   ~FaultLedgerTest() override { ::munmap(memory_, FaultLedger::bytes); }
   [[nodiscard]] std::shared_ptr<FaultLedger> ledger() const { return std::make_shared<FaultLedger>(std::span(memory_, FaultLedger::bytes)); }
-  std::byte* memory_ =
-      static_cast<std::byte*>(::mmap(nullptr, FaultLedger::bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  std::byte* memory_ = static_cast<std::byte*>(::mmap(nullptr, FaultLedger::bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
 };
 
 FaultRule rule_of(const char* text) { return parse_fault_rule(text).value(); }

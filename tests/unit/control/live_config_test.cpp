@@ -1,0 +1,61 @@
+#include "tools/launcher/live_config.hpp"
+
+#include <gtest/gtest.h>
+
+namespace troupe {
+namespace {
+
+JobConfig config() {
+  return JobConfig::parse("[optimizer]\nlr = 1e-3\n[lr_scheduler]\nwarmup_steps = 0\ndecay_ratio = 0.0\n[training]\nsteps = 100\n", "test").value();
+}
+
+TEST(LiveConfig, AChangeHoldsFromItsStepOnAndNotBefore) {
+  LiveConfig live(config(), Step{0});
+  ASSERT_TRUE(live.change({"optimizer.lr=1e-4"}, Step{7}));
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{6}), 1e-3);
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{7}), 1e-4);
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{90}), 1e-4);
+  ASSERT_TRUE(live.change({"optimizer.lr=1e-5"}, Step{20}));
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{19}), 1e-4) << "what was agreed before stays: a step may run again";
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{20}), 1e-5);
+}
+
+TEST(LiveConfig, PlannedChangesAreThoseMadeByHand) {
+  LiveConfig live(config(), Step{0});
+  ASSERT_TRUE(live.plan({"step=7 optimizer.lr=1e-4 lr_scheduler.min_lr_factor=0.5", "step=9 optimizer.lr=2e-4"}));
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{6}), 1e-3);
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{8}), 1e-4);
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{9}), 2e-4);
+}
+
+TEST(LiveConfig, RefusesByNameWhatCannotBeChanged) {
+  LiveConfig live(config(), Step{0});
+  const auto problem = [&](const std::string& change) {
+    const auto checked = live.check({change});
+    return checked ? std::string{} : checked.error().message;
+  };
+  EXPECT_EQ(problem("optimizer.lr=1e-4"), "");
+  EXPECT_NE(problem("debug.seed=3").find("debug.seed is frozen"), std::string::npos) << problem("debug.seed=3");
+  EXPECT_NE(problem("training.local_batch_size=3").find("training.local_batch_size (epoch) cannot be changed in a live run by this version"), std::string::npos);
+  EXPECT_NE(problem("optimizer.lrr=1").find("did you mean optimizer.lr?"), std::string::npos) << problem("optimizer.lrr=1");
+  EXPECT_NE(problem("optimizer.lr=fast").find("optimizer.lr"), std::string::npos);
+  EXPECT_NE(problem("optimizer.lr").find("KEY=VALUE"), std::string::npos);
+  EXPECT_FALSE(live.change({"optimizer.lr=1e-4", "debug.seed=3"}, Step{7})) << "all or none";
+  EXPECT_DOUBLE_EQ(live.learning_rate(Step{8}), 1e-3);
+  EXPECT_NE(live.plan({"step=0 optimizer.lr=1"}).error().message.find("steps count from 1"), std::string::npos);
+}
+
+TEST(LiveConfig, TheIntervalOfCheckpointsChangesToo) {
+  JobConfig with = config();
+  with.checkpoint.enable = true;
+  with.checkpoint.interval = 10;
+  LiveConfig live(with, Step{0});
+  ASSERT_TRUE(live.change({"checkpoint.interval=4"}, Step{11}));
+  EXPECT_TRUE(live.snapshot_due(Step{10}, Step{100}));
+  EXPECT_FALSE(live.snapshot_due(Step{4}, Step{100}));
+  EXPECT_TRUE(live.snapshot_due(Step{12}, Step{100}));
+  EXPECT_FALSE(live.snapshot_due(Step{30}, Step{100}));
+}
+
+}  // namespace
+}  // namespace troupe
