@@ -35,6 +35,8 @@ RankReport value_of(schema::StepReport::Reader body) {
   report.wait_weights = Nanos{static_cast<Nanos::rep>(body.getWaitWeightsNanos())};
   report.wait_gradients = Nanos{static_cast<Nanos::rep>(body.getWaitGradientsNanos())};
   report.wait_snapshots = Nanos{static_cast<Nanos::rep>(body.getWaitSnapshotsNanos())};
+  report.float8_saturated = body.getFloat8Saturated();
+  report.float8_non_finite = body.getFloat8NonFinite();
   return report;
 }
 
@@ -103,6 +105,11 @@ void Coordinator::report(const Letter<schema::StepReport>& letter) {
     progress_at_ = runtime().clock.now();
     if (epoch_->unsealed.contains(step)) epoch_->seals.reported(step, record->total_tokens);
     note_progress(*record);
+    if (options_.stop_at_nonfinite && record->common.outcome == VerdictOutcome::skip)
+      raise({.cause = fmt::format("step {}: {}; its weights are those of the step before (training.guard.nonfinite = \"stop\")", step.value(),
+                                  describe_nonfinite(record->common)),
+             .rank = std::nullopt,
+             .final = true});
   }
 }
 

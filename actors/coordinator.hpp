@@ -36,6 +36,7 @@ struct CoordinatorOptions {
   EpochOptions epoch;
   StepPolicy steps;
   RecoveryOptions recovery;
+  bool stop_at_nonfinite = false;                     ///< training.guard.nonfinite = "stop": a step that was not committed ends the job
   Nanos train_timeout{std::chrono::seconds{100}};     ///< comm.train_timeout_seconds: without a step that all ranks finish
   Nanos heartbeat_timeout{std::chrono::seconds{30}};  ///< a rank silent for longer is taken for dead
   Nanos stop_timeout{std::chrono::seconds{15}};       ///< for ranks to answer Drain or EpochEnd

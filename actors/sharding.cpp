@@ -171,6 +171,8 @@ void Sharding::report(const OpenStep& step) {
     body.setLearningRate(step.learning_rate);
     body.setTokens(static_cast<std::uint64_t>(numbers.verdict.tokens));
     body.setNonFinite(static_cast<std::uint64_t>(numbers.verdict.bad));
+    body.setFloat8Saturated(static_cast<std::uint64_t>(numbers.verdict.activations.saturated + numbers.verdict.weights.saturated));
+    body.setFloat8NonFinite(static_cast<std::uint64_t>(numbers.verdict.activations.non_finite + numbers.verdict.weights.non_finite));
     body.setLocalTokens(step.tokens);
     body.setDigest(join_digests(step.digests));
     body.setStepNanos(static_cast<std::uint64_t>(took.count()));

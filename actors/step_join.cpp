@@ -48,6 +48,13 @@ RankReport join(const std::map<Rank, RankReport>& reports) {
 
 }  // namespace
 
+std::string describe_nonfinite(const RankReport& report) {
+  std::string what =
+      report.non_finite > 0 ? fmt::format("{} losses are not finite", report.non_finite) : fmt::format("the gradients' norm is {}", report.grad_norm);
+  if (report.float8_non_finite > 0) what += fmt::format(", and {} values of fp8 casts were not", report.float8_non_finite);
+  return what;
+}
+
 StepJoin::Outcome StepJoin::add(EpochId epoch, Step step, Rank rank, const RankReport& report) {
   if (step <= joined_) return Mismatch{fmt::format("rank {} reports step {} again; all ranks are past step {}", rank.value(), step.value(), joined_.value())};
   auto& reports = open_[step];

@@ -24,8 +24,8 @@ struct RankReport {
   Nanos duration{0};
   std::uint64_t arena_peak_bytes = 0, bytes_gathered = 0, bytes_reduced = 0;
   Nanos wait_batch{0}, wait_weights{0}, wait_gradients{0}, wait_snapshots{0};
-  std::uint64_t non_finite = 0;
-  double own_loss = 0;  ///< mean over this rank's valid tokens; joined: the largest of a rank
+  std::uint64_t non_finite = 0, float8_saturated = 0, float8_non_finite = 0;  ///< of all ranks
+  double own_loss = 0;                                                        ///< mean over this rank's valid tokens; joined: the largest of a rank
 };
 
 /// How two reports of one step differ in what the verdict's all-reduce makes equal everywhere: "loss 2.5 and 2.4". Nothing: not at all.
@@ -40,6 +40,9 @@ struct StepRecord {
   std::uint64_t total_tokens = 0;   ///< valid tokens since step 1, this step included (committed or skipped)
   std::map<Rank, RankReport> each;  ///< what they reported
 };
+
+/// Why a step was not committed: "3 losses are not finite", "the gradients' norm is inf".
+[[nodiscard]] std::string describe_nonfinite(const RankReport& report);
 
 /// Joins the reports of all ranks, step by step. Pure; the Coordinator's handlers only.
 class StepJoin {

@@ -35,6 +35,8 @@ void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to
   to.setWaitWeightsNanos(from.getWaitWeightsNanos());
   to.setWaitGradientsNanos(from.getWaitGradientsNanos());
   to.setWaitSnapshotsNanos(from.getWaitSnapshotsNanos());
+  to.setFloat8Saturated(from.getFloat8Saturated());
+  to.setFloat8NonFinite(from.getFloat8NonFinite());
 }
 
 /// Of this process; 0 where the system does not say.

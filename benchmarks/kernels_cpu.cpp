@@ -47,7 +47,7 @@ class Bench {
     std::normal_distribution<float> normal;
     for (std::int64_t i = 0; i < shape.elements(); ++i) values.as<float>()[i] = normal(random_);
     if (dtype == DType::bf16) kernels().cast(stream_, values, result);
-    if (dtype == DType::e4m3 || dtype == DType::e5m2) kernels().quantize(stream_, values, &one_, result);
+    if (dtype == DType::e4m3 || dtype == DType::e5m2) kernels().quantize(stream_, values, &one_, result, nullptr);
     return result;
   }
   Kernels& kernels() { return device_->kernels(); }
@@ -136,7 +136,7 @@ void streams(Bench& bench, DType type, std::int64_t tokens, std::int64_t width, 
   bench.stream_of("embedding_backward" + suffix, bytes(tokens, width), [&] { k.embedding_backward(s, labels, y, dtable, false); });
   bench.stream_of("cross_entropy" + suffix, 2 * bytes(tokens, vocabulary), [&] { k.cross_entropy(s, logits, labels, 1.0, &sums); });
   bench.stream_of("amax" + suffix, bytes(tokens, hidden), [&] { k.amax(s, gate, &amax, false); });
-  bench.stream_of("quantize from" + suffix, bytes(tokens, hidden), [&] { k.quantize(s, gate, bench.one(), codes); });
+  bench.stream_of("quantize from" + suffix, bytes(tokens, hidden), [&] { k.quantize(s, gate, bench.one(), codes, nullptr); });
   bench.stream_of("cast from" + suffix, 6.0 * static_cast<double>(tokens * hidden), [&] { k.cast(s, gate, wide); });
 }
 

@@ -124,6 +124,8 @@ struct StepReport {
   waitWeightsNanos @15 :UInt64;   # Compute idle for want of gathered weights
   waitGradientsNanos @16 :UInt64; # Compute idle for want of a free slot of gradients
   waitSnapshotsNanos @17 :UInt64; # the optimizer idle until the state of the step before was copied
+  float8Saturated @18 :UInt64;    # values that fp8 casts of all ranks cut to the format's largest
+  float8NonFinite @19 :UInt64;    # values that fp8 casts of all ranks found not finite
 }
 struct SlotHome {
   # A lease's end → the slot's owner (in process only): the slot may be used again.

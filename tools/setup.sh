@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets a bare Debian 12 (or Ubuntu 24.04: not tried) machine ready to build: distribution packages, and LibTorch and UCX in third_party/.
 #   tools/setup.sh              what building, running and the default tests need
-#   tools/setup.sh --python     also PyTorch, transformers and TensorBoard in third_party/venv: the references of the slow parity tests
+#   tools/setup.sh --python     also PyTorch, transformers, torchtitan, torchao and TensorBoard in third_party/venv: what slow tests and benchmarks compare with
 #   tools/setup.sh --gpu        also what building the CUDA plug-in needs: nvcc 13.0, libtorch_cuda, cuBLAS, cuDNN, NCCL (2.1 GB on disk)
 #   tools/setup.sh --lint       also the pinned clang-format and clang-tidy in third_party/lint
 #   tools/setup.sh --no-apt     leave the system's packages alone
@@ -111,14 +111,16 @@ fetch_gpu_wheels() {
 }
 
 # A virtual environment with pinned packages; the stamp holds the pins.
-make_venv() {  # folder, pins
-  local folder=$third_party/$1 pins=$2
+make_venv() {  # folder, pins, pins of which the dependencies are not wanted
+  local folder=$third_party/$1 pins=$2${3:+ $3}
   [ "$(cat "$folder/.pins" 2>/dev/null)" = "$pins" ] && return
   echo "  making third_party/$1 with $pins"
   rm -rf "$folder"
   python3 -m venv "$folder"
   # shellcheck disable=SC2086
-  "$folder/bin/python" -m pip install -q --disable-pip-version-check --no-compile $pins
+  "$folder/bin/python" -m pip install -q --disable-pip-version-check --no-compile $2
+  # shellcheck disable=SC2086
+  [ -z "${3:-}" ] || "$folder/bin/python" -m pip install -q --disable-pip-version-check --no-compile --no-deps $3
   echo "$pins" > "$folder/.pins"
 }
 
@@ -126,6 +128,7 @@ make_venv() {  # folder, pins
 mkdir -p "$third_party"
 fetch_wheels
 [ "$gpu" = yes ] && fetch_gpu_wheels
-[ "$python" = yes ] && make_venv venv "torch==2.11.0 transformers==4.57.1 safetensors==0.6.2 numpy==2.2.6 tensorboard==2.21.0 wandb==0.31.0"
+[ "$python" = yes ] && make_venv venv "torch==2.11.0 transformers==4.57.1 safetensors==0.6.2 numpy==2.2.6 tensorboard==2.21.0 wandb==0.31.0" \
+  "torchtitan==0.2.2 torchao==0.17.0 tyro==1.0.17 typeguard==4.6.1 docstring-parser==0.18.0"
 [ "$lint" = yes ] && make_venv lint "clang-format==18.1.8 clang-tidy==18.1.8"
 exit 0

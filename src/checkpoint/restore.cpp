@@ -115,6 +115,7 @@ Result<void> restore_state(const Manifest& manifest, const std::filesystem::path
   }
   if (auto read = filling.finish(); !read) return read;
   for (const auto& [name, tensor] : manifest.tensors) {
+    if (!options.leave.empty() && name.starts_with(options.leave)) continue;
     if (!known.contains(name) && !(tensor.model ? options.leave_model : options.model_only))
       return Error{where + ": holds tensor '" + name + "', which this model does not have; was the model changed?"};
   }

@@ -1,6 +1,7 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <string>
 
 #include "src/checkpoint/manifest.hpp"
 #include "src/checkpoint/storage.hpp"
@@ -11,6 +12,7 @@ namespace troupe {
 struct RestoreOptions {
   bool model_only = false;   ///< take the weights and leave the optimizer's state as it is
   bool leave_model = false;  ///< leave the weights as they are
+  std::string leave = {};    ///< tensors whose names begin so may be in the checkpoint alone
   /// Copies host memory into contiguous device memory; empty: memcpy.
   std::function<void(const std::byte* from, const TensorView& to)> copy_in = {};
 };

@@ -19,6 +19,7 @@ struct CheckpointSettings {
   bool last_save_model_only = true;
   std::string export_dtype = "float32";
   std::string async_mode = "disabled";
+  bool last_save_ema = false;
   std::int64_t keep_latest_k = 10;
   std::int64_t load_step = -1;
   bool load_only = false;
@@ -50,6 +51,8 @@ inline void describe(Schema& schema, CheckpointSettings& s) {
           "disabled: no step begins until a checkpoint is sealed; async and async_with_pinned_mem, here the same: the state is copied beside the training into "
           "a slot of `snapshots` (pinned on a GPU) and written while steps go on, and only the next optimizer step waits for the copy")
       .one_of({"disabled", "async", "async_with_pinned_mem"});
+  schema.key("last_save_ema", &s.last_save_ema, KeyClass::live,
+             "the last save, where it holds weights alone, holds their moving averages (optimizer.ema_decay) in their place");
   schema.key("keep_latest_k", &s.keep_latest_k, KeyClass::live, "older ones are deleted; 0: none; 1 would leave nothing if the newest were damaged")
       .at_least(0);
   schema.key("load_step", &s.load_step, KeyClass::frozen, "resume from this step; -1: the newest good one").at_least(-1);

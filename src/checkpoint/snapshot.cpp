@@ -75,9 +75,9 @@ class StateSnapshot final : public SnapshotProgram {
     for (std::size_t i = 0; i < state_.size(); ++i) {
       if (!stored(state_[i], step)) continue;
       if (options_.copy_out)
-        options_.copy_out(stream, state_[i].view, snapshot.data() + offsets_[i]);
+        options_.copy_out(stream, source(i, step), snapshot.data() + offsets_[i]);
       else
-        std::memcpy(snapshot.data() + offsets_[i], state_[i].view.data, valid_bytes(state_[i]));
+        std::memcpy(snapshot.data() + offsets_[i], source(i, step).data, valid_bytes(state_[i]));
     }
   }
 
@@ -134,6 +134,11 @@ class StateSnapshot final : public SnapshotProgram {
     return {name, whole.size() + data_bytes, hash_of_header(whole)};
   }
 
+  [[nodiscard]] const TensorView& source(std::size_t i, Step step) const {
+    if (!weights_alone(step)) return state_[i].view;
+    const auto other = std::find_if(options_.instead.begin(), options_.instead.end(), [&](const StateTensor& t) { return t.name == state_[i].name; });
+    return other == options_.instead.end() ? state_[i].view : other->view;
+  }
   [[nodiscard]] bool weights_alone(Step step) const { return options_.model_only && options_.model_only(step); }
   [[nodiscard]] bool stored(const StateTensor& tensor, Step step) const { return tensor.model || !weights_alone(step); }
   [[nodiscard]] StoredType type_in_file(const StateTensor& tensor, Step step) const {

@@ -14,6 +14,7 @@ namespace troupe {
 struct SnapshotOptions {
   std::uint32_t rank = 0, world = 1;          ///< of all ranks that save
   std::function<bool(Step)> model_only = {};  ///< leave the optimizer's state out of this step's checkpoint; empty: never
+  StateTensors instead = {};                  ///< of weights of the same names, in a checkpoint of weights alone: averages
   StoredType export_type = StoredType::f32;   ///< of fp32 weights in a checkpoint of weights alone: f32, bf16 or f16
   /// Puts a copy of contiguous device memory to host memory on the stream; empty: memcpy.
   std::function<void(Stream&, const TensorView& from, std::byte* to)> copy_out = {};

@@ -8,6 +8,7 @@
 
 #include "src/config/toml_reader.hpp"
 #include "src/config/unbuilt_sections.hpp"
+#include "src/optimizer/parameter_groups.hpp"
 
 namespace troupe {
 namespace {
@@ -44,6 +45,20 @@ void check_together(Schema& schema, const JobConfig& config) {
   if (config.elastic.respawn() && config.data.loader_hosts > 0)
     schema.problem(where("elastic.policy"), "elastic.policy: respawn does not go with data.loader_hosts = " + std::to_string(config.data.loader_hosts) +
                                                 " in this version; set one of them back (loader_hosts = 0, or policy = \"stop\")");
+  if (const Float8Settings& f = config.float8; f.recipe_name.value_or("tensorwise") != "tensorwise") {
+    if (f.enable_fsdp_float8_all_gather)
+      schema.problem(where("float8.enable_fsdp_float8_all_gather"),
+                     "float8.enable_fsdp_float8_all_gather: scales of recipe " + *f.recipe_name +
+                         " do not survive sharding by rows; use float8.recipe_name = \"tensorwise\", or gather unquantised");
+    const bool automatic = std::find(f.filter_fqns.begin(), f.filter_fqns.end(), "auto_filter_small_kn") != f.filter_fqns.end();
+    if (automatic && *f.recipe_name == "rowwise_with_gw_hp")
+      schema.problem(where("float8.filter_fqns"), "float8.filter_fqns: auto_filter_small_kn knows no sizes for rowwise_with_gw_hp; name the layers");
+  }
+  if (config.checkpoint.last_save_ema && (config.optimizer.ema_decay <= 0 || !config.checkpoint.last_save_model_only))
+    schema.problem(where("checkpoint.last_save_ema"),
+                   "checkpoint.last_save_ema: needs averages, so optimizer.ema_decay above 0, and checkpoint.last_save_model_only = true");
+  if (const auto groups = ParameterGroups::of(config.optimizer); !groups)
+    schema.problem(where("optimizer.param_groups"), "optimizer.param_groups: " + groups.error().message);
   if (const auto rules = rules_of(config.faults); !rules) schema.problem(where("faults.rules"), "faults.rules: " + rules.error().message);
 }
 

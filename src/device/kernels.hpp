@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <stdexcept>
 
 #include "src/device/lane.hpp"
 #include "src/device/tensor_view.hpp"
@@ -7,10 +8,14 @@
 
 namespace troupe {
 
-/// A value in fp8 with its tensor-wise scale: value ≈ data / *scale. data: e4m3 or e5m2; scale: fp32 scalar in device memory.
+/// What shares one scale: the whole tensor, each row of a matrix, or each column.
+enum class Float8Scaling : std::uint8_t { tensor, rows, columns };
+
+/// A value in fp8 with its scales: value ≈ data / scale. data: e4m3 or e5m2; scale: fp32 in device memory, one, or one a row or column.
 struct Float8View {
   TensorView data;
   const float* scale = nullptr;
+  Float8Scaling scaling = Float8Scaling::tensor;
 };
 
 /// Hyper-parameters of one AdamW step; torch.optim.AdamW's formula (decoupled decay, bias correction, eps outside the root).
@@ -39,11 +44,16 @@ class Kernels {
   virtual void amax(Stream&, TensorView x, float* amax, bool accumulate) = 0;
   /// *scale = fmax(dtype) / max(*amax, 1e-12); finite for every finite amax
   virtual void scale_from_amax(Stream&, const float* amax, DType dtype, float* scale) = 0;
-  /// out = saturate(x × *scale), round to nearest even; out: e4m3 or e5m2, same shape
-  virtual void quantize(Stream&, TensorView x, const float* scale, TensorView out) = 0;
-  /// y = (x wᵀ) / (sx sw); x, w e4m3; fp32 accumulation
+  /// out = saturate(x × *scale), round to nearest even; out: e4m3 or e5m2, same shape. Adds to *counts, if given.
+  virtual void quantize(Stream&, TensorView x, const float* scale, TensorView out, Float8Counts* counts) = 0;
+  /// The cast of the row-wise recipes, amax included: scale = 2^⌊log2(fmax / max(amax, 1e-12))⌋, one for each row of x [R,C] (amax over the
+  /// columns), each column, or the tensor; scales: fp32 [R], [C] or [1]. Then as quantize. Source: torchao, round_scales_to_power_of_2.
+  /// A device that has none refuses with std::logic_error.
+  virtual void quantize_by_powers(Stream&, TensorView x, Float8Scaling by, TensorView scales, TensorView out, Float8Counts* counts);
+  /// y = (x wᵀ) / (sx sw); x, w e4m3; fp32 accumulation. Scales must be constant along the inner dimension of a product: here x and w
+  /// by rows (or tensor), in backward_input dy by rows and w by columns, in backward_weight both by columns.
   virtual void linear_fp8(Stream&, Float8View x, Float8View w, TensorView y) = 0;
-  /// dx (+)= (dy w) / (sdy sw); dy e5m2
+  /// dx (+)= (dy w) / (sdy sw); dy e5m2, or e4m3 in the row-wise recipes
   virtual void linear_fp8_backward_input(Stream&, Float8View dy, Float8View w, TensorView dx, bool accumulate) = 0;
   virtual void linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) = 0;
 
@@ -82,6 +92,16 @@ class Kernels {
   /// In place on fp32 views of one shape; *count (steps taken by this parameter) is advanced. Nothing happens unless verdict->outcome is commit.
   virtual void adamw(Stream&, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count, const AdamWStep& step,
                      const Verdict* verdict) = 0;
+  /// average += (1 − decay) (parameter − average), on fp32 views of one shape; nothing unless verdict->outcome is commit.
+  /// A device that has none refuses with std::logic_error.
+  virtual void average(Stream&, TensorView parameter, TensorView average, double decay, const Verdict* verdict);
 };
+
+inline void Kernels::quantize_by_powers(Stream&, TensorView, Float8Scaling, TensorView, TensorView, Float8Counts*) {
+  throw std::logic_error("float8.recipe_name: this device has no row-wise casts; use tensorwise");
+}
+inline void Kernels::average(Stream&, TensorView, TensorView, double, const Verdict*) {
+  throw std::logic_error("optimizer.ema_decay: this device does not average weights; unset it");
+}
 
 }  // namespace troupe

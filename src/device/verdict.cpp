@@ -9,6 +9,8 @@ Verdict decide_verdict(const VerdictSums& sums, double world, double expected_ta
   Verdict verdict;
   verdict.tokens = sums.tokens;
   verdict.bad = sums.bad;
+  verdict.activations = sums.activations;
+  verdict.weights = sums.weights;
   if (halted || sums.tag != world * expected_tag) return verdict;
   // Σg² is of gradients divided by the nominal count; a batch with ignored targets has fewer. No valid target at all: zero gradients.
   const double rescale = sums.tokens > 0 ? nominal_tokens / sums.tokens : 0.0;

@@ -4,14 +4,24 @@
 
 namespace troupe {
 
+/// Values that fp8 casts met, in fp64, so that the ranks can sum them with the verdict's other sums.
+struct Float8Counts {
+  double saturated = 0;   ///< finite, but beyond the format's largest value even when rounded
+  double non_finite = 0;  ///< NaN or infinite after scaling (an infinite amax gives scale 0, and so NaN)
+};
+
 /// What the ranks sum at the end of a step, in fp64, in this order (one all-reduce over the world communicator).
 struct VerdictSums {
-  double grad_square = 0;  ///< Σ g² of this rank's gradient shards, gradients of the loss divided by the nominal token count
-  double loss = 0;         ///< Σ −log p over valid targets
-  double tokens = 0;       ///< valid targets
-  double bad = 0;          ///< non-finite losses, overflowed extents
-  double tag = 0;          ///< tag(epoch, step): an aborted collective may hand back stale bytes
+  double grad_square = 0;                   ///< Σ g² of this rank's gradient shards, gradients of the loss divided by the nominal token count
+  double loss = 0;                          ///< Σ −log p over valid targets
+  double tokens = 0;                        ///< valid targets
+  double bad = 0;                           ///< non-finite losses, overflowed extents
+  double tag = 0;                           ///< tag(epoch, step): an aborted collective may hand back stale bytes
+  Float8Counts activations = {};            ///< casts of Compute: activations, their gradients, and weights that were gathered unquantised
+  Float8Counts weights = {};                ///< casts of shards before an fp8 gather
+  static constexpr std::int64_t count = 9;  ///< of the doubles in it
 };
+static_assert(sizeof(VerdictSums) == VerdictSums::count * sizeof(double));
 
 enum class VerdictOutcome : std::uint32_t { commit = 0, skip = 1, void_ = 2 };
 
@@ -23,6 +33,7 @@ struct Verdict {
   double mean_loss = 0;
   double tokens = 0;  ///< of the global batch
   double bad = 0;
+  Float8Counts activations = {}, weights = {};  ///< of all ranks, in this step
 };
 
 /// Host-written, device-read: set by the abort protocol, latched until the epoch ends. Pinned on a GPU.

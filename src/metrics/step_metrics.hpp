@@ -24,7 +24,9 @@ struct StepMetrics {
   double max_loss = 0;       ///< the largest of the ranks' own mean losses
   std::uint64_t digest = 0;  ///< of the step's token ids
   std::uint64_t arena_peak_bytes = 0, bytes_gathered = 0, bytes_reduced = 0;
-  std::uint64_t non_finite = 0;  ///< losses and gradients that the verdict counted
+  std::uint64_t non_finite = 0;         ///< losses that the verdict counted
+  std::uint64_t float8_saturated = 0;   ///< values that fp8 casts of all ranks cut to the format's largest
+  std::uint64_t float8_non_finite = 0;  ///< values that fp8 casts of all ranks found not finite
 };
 
 /// What turns tokens into FLOP/s.
@@ -49,8 +51,8 @@ struct Utilisation {
 /// The line of metrics.jsonl, without line feed: keys step, loss, grad_norm, lr, tokens (cumulative), tps (per device), step_seconds,
 /// epoch, outcome ("commit", "skip", "void"), digest (16 hexadecimal digits: JSON numbers are doubles to many readers), step_tokens,
 /// max_loss, tflops, tflops_causal, mfu, mfu_causal, mfu_fp8 (percent; null where the peak is unknown), wait_batch_seconds,
-/// wait_weights_seconds, wait_gradients_seconds, wait_snapshots_seconds, arena_peak_bytes, bytes_gathered, bytes_reduced, non_finite. Numbers have all digits
-/// that a double needs to read back exactly; non-finite ones are null.
+/// wait_weights_seconds, wait_gradients_seconds, wait_snapshots_seconds, arena_peak_bytes, bytes_gathered, bytes_reduced, non_finite, float8_saturated,
+/// float8_non_finite. Numbers have all digits that a double needs to read back exactly; non-finite ones are null.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics, const DeviceRates& rates);
 
 }  // namespace troupe

@@ -64,19 +64,22 @@ struct Float8Settings {
 };
 
 inline void describe(Schema& schema, Float8Settings& s) {
-  schema.section("float8", "FP8 linear layers, tensor-wise dynamic scaling; in force when model.converters holds \"float8\".");
+  schema.section("float8", "FP8 linear layers, dynamic scaling; in force when model.converters holds \"float8\". On a CPU the products are emulated.");
   const auto alias = [](const char* leaf) { return std::string("quantize.linear.float8.") + leaf; };
-  schema.key("enable_fsdp_float8_all_gather", &s.enable_fsdp_float8_all_gather, KeyClass::epoch, "gather fp8 weights as one byte a value")
+  schema.key("enable_fsdp_float8_all_gather", &s.enable_fsdp_float8_all_gather, KeyClass::epoch, "gather fp8 weights as one byte a value; tensor-wise only")
       .alias(alias("enable_fsdp_float8_all_gather"));
   schema
       .key("precompute_float8_dynamic_scale_for_fsdp", &s.precompute_float8_dynamic_scale_for_fsdp, KeyClass::epoch,
            "no effect: where fp8 weights are gathered, all their scales are always computed together, with one all-reduce")
       .alias(alias("precompute_float8_dynamic_scale_for_fsdp"));
-  schema.key("recipe_name", &s.recipe_name, KeyClass::epoch, "granularity of the scales; unset means tensorwise")
+  schema
+      .key("recipe_name", &s.recipe_name, KeyClass::epoch,
+           "granularity of the scales; unset means tensorwise; rowwise_with_gw_hp leaves weights' gradients in high precision")
       .alias(alias("recipe_name"))
-      .one_of({"tensorwise", "rowwise", "rowwise_with_gw_hp"})
-      .built_only({"tensorwise"}, "other recipes");
-  schema.key("filter_fqns", &s.filter_fqns, KeyClass::epoch, "linear layers whose name contains one of these stay as they are")
+      .one_of({"tensorwise", "rowwise", "rowwise_with_gw_hp"});
+  schema
+      .key("filter_fqns", &s.filter_fqns, KeyClass::epoch,
+           "linear layers whose name contains one of these stay as they are; auto_filter_small_kn: and those too small to gain")
       .alias(alias("filter_fqns"))
       .or_single();
   schema.key("emulate", &s.emulate, KeyClass::epoch, "no effect: fp8 products are emulated wherever the device has none, so always on a CPU")
@@ -96,6 +99,9 @@ struct TrainingSettings {
   std::string mixed_precision_reduce = "float32";
   std::string dtype = "float32";
   std::string loss = "cross_entropy";
+  std::string guard_nonfinite = "skip";
+
+  [[nodiscard]] bool stops_at_nonfinite() const noexcept { return guard_nonfinite == "stop"; }
   bool enable_cpu_offload = false;
 };
 
@@ -124,6 +130,12 @@ inline void describe(Schema& schema, TrainingSettings& s) {
   schema.ignored("gc_freq", 50, "there is no garbage collector");
   schema.ignored("gc_debug", false, "there is no garbage collector");
   const std::string compiled = "operations are compiled ahead of time";
+  schema.section("training.guard", "What is watched in every step.");
+  schema
+      .key("nonfinite", &s.guard_nonfinite, KeyClass::live,
+           "a step whose loss or gradients are not finite changes no weights; stop: the run ends with an error, skip: it goes on with the next batch")
+      .one_of({"stop", "skip", "rollback"})
+      .built_only({"stop", "skip"}, "a way back to an earlier state within the run");
   schema.section("compile", "torch.compile.");
   schema.ignored("enable", false, compiled).alias("training.compile");
   schema.ignored("components", std::vector<std::string>{"model", "loss"}, compiled).or_single();

@@ -16,10 +16,11 @@ std::size_t scalar_bytes(const WeightLayout& layout) {
 
 }  // namespace
 
-ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout, bool sums) {
+ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout, bool sums, bool averages) {
   Bytes bytes{.scalars = scalar_bytes(layout)};
   for (const LaidParameter& p : layout.parameters) bytes.masters += shard_bytes(p);
   bytes.moments = 2 * bytes.masters;
+  bytes.averages = averages ? bytes.masters : 0;
   bytes.gradients = bytes.masters;
   for (const UnitLayout& unit : layout.units) bytes.sums += sums ? unit.gradients_bytes : 0;
   return bytes;
@@ -40,6 +41,7 @@ ShardMemory::ShardMemory(const WeightLayout& layout, const Options& options, Dev
     offset += shard_bytes(p);
   }
   for (auto* state : {&masters_, &first_, &second_}) *state = device.allocate(offset, options.placement);
+  if (options.averages) averages_ = device.allocate(offset, options.placement);
   gradients_ = device.allocate(offset, Placement::device);  // collectives write here
   if (options.sums) {
     sum_offsets_.push_back(0);
@@ -99,6 +101,7 @@ StateTensors ShardMemory::state() const {
     all.push_back(part(i, "", master(i), true));
     all.push_back(part(i, "optimizer.exp_avg.", first_moment(i), false));
     all.push_back(part(i, "optimizer.exp_avg_sq.", second_moment(i), false));
+    if (averages_) all.push_back(part(i, std::string(ema_prefix), average(i), false));
     all.push_back({.name = "optimizer.step." + layout_.parameters[i].description.name,
                    .global_shape = {1},
                    .first_row = 0,
@@ -110,14 +113,24 @@ StateTensors ShardMemory::state() const {
   return all;
 }
 
+StateTensors ShardMemory::averages() const {
+  StateTensors all;
+  for (std::size_t i = 0; averages_ && i < layout_.parameters.size(); ++i) all.push_back(part(i, "", average(i), true));
+  return all;
+}
+
 StateTensors ShardMemory::gradients() const {
   StateTensors all;
   for (std::size_t i = 0; i < layout_.parameters.size(); ++i) all.push_back(part(i, "", gradient(i), false));
   return all;
 }
 
-std::size_t ShardMemory::bytes() const { return 4 * masters_->bytes().size() + (sums_ ? sums_->bytes().size() : 0) + scalars_->bytes().size(); }
+std::size_t ShardMemory::bytes() const {
+  return (averages_ ? 5 : 4) * masters_->bytes().size() + (sums_ ? sums_->bytes().size() : 0) + scalars_->bytes().size();
+}
 
-std::size_t ShardMemory::device_bytes() const { return bytes() - (options_.placement == Placement::device ? 0 : 3 * masters_->bytes().size()); }
+std::size_t ShardMemory::device_bytes() const {
+  return bytes() - (options_.placement == Placement::device ? 0 : (averages_ ? 4 : 3) * masters_->bytes().size());
+}
 
 }  // namespace troupe

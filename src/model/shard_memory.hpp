@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "src/device/device.hpp"
@@ -10,6 +11,9 @@
 
 namespace troupe {
 
+/// The average of a parameter is saved under this and its name.
+inline constexpr std::string_view ema_prefix = "optimizer.ema.";
+
 /// One rank's rows of all parameters: fp32 masters, moments, gradients, step counts, and the scales of weights that travel in fp8.
 /// Padding rows exist in memory and nowhere else: all views here are of valid rows, but for `gradient_with_padding` and `gradients_of`.
 class ShardMemory {
@@ -17,13 +21,15 @@ class ShardMemory {
   struct Options {
     std::uint32_t rank = 0;                   ///< in dp_shard
     bool sums = false;                        ///< unsharded sums of several micro-batches' gradients
-    Placement placement = Placement::device;  ///< of masters and moments; host: the kernels reach them there
+    Placement placement = Placement::device;  ///< of masters, moments and averages; host: the kernels reach them there
+    bool averages = false;                    ///< room for a moving average of each parameter
   };
   ShardMemory(const WeightLayout& layout, const Options& options, Device& device);
 
   [[nodiscard]] TensorView master(std::size_t parameter) const { return rows(*masters_, parameter); }
   [[nodiscard]] TensorView first_moment(std::size_t parameter) const { return rows(*first_, parameter); }
   [[nodiscard]] TensorView second_moment(std::size_t parameter) const { return rows(*second_, parameter); }
+  [[nodiscard]] TensorView average(std::size_t parameter) const { return rows(*averages_, parameter); }
   [[nodiscard]] TensorView gradient(std::size_t parameter) const { return rows(*gradients_, parameter); }
   /// rows_per_rank × cols values.
   [[nodiscard]] float* gradient_with_padding(std::size_t parameter) const;
@@ -37,15 +43,16 @@ class ShardMemory {
   [[nodiscard]] TensorView amaxes() const;  ///< of all parameters with fp8
   [[nodiscard]] std::uint32_t rank() const noexcept { return options_.rank; }
   [[nodiscard]] StateTensors state() const;
+  [[nodiscard]] StateTensors averages() const;  ///< under the parameters' own names; empty: there are none
   [[nodiscard]] StateTensors gradients() const;
   [[nodiscard]] std::size_t bytes() const;         ///< allocated, wherever
   [[nodiscard]] std::size_t device_bytes() const;  ///< of those, what lies in Placement::device
 
-  /// Pure: what the constructor will allocate, [masters, moments, gradients, unsharded sums, counts and scales].
+  /// Pure: what the constructor will allocate, [masters, moments, averages, gradients, unsharded sums, counts and scales].
   struct Bytes {
-    std::size_t masters = 0, moments = 0, gradients = 0, sums = 0, scalars = 0;
+    std::size_t masters = 0, moments = 0, averages = 0, gradients = 0, sums = 0, scalars = 0;
   };
-  [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout, bool sums);
+  [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout, bool sums, bool averages);
   /// Of one rank's gradient shards of the parameters that the unit owns, as `gradients_of`.
   [[nodiscard]] static std::size_t gradient_bytes_of(const WeightLayout& layout, std::size_t unit);
 
@@ -56,11 +63,11 @@ class ShardMemory {
   const WeightLayout& layout_;
   Options options_;
   DeviceId device_;
-  std::vector<std::size_t> offsets_;  ///< bytes, of each parameter in each of the four buffers
+  std::vector<std::size_t> offsets_;  ///< bytes, of each parameter in each of the buffers of rows
   std::vector<std::size_t> float8_;   ///< place among the fp8 parameters
   std::size_t float8_count_ = 0;
   std::vector<std::size_t> sum_offsets_;  ///< bytes, of each unit in sums_, and the end
-  std::unique_ptr<Buffer> masters_, first_, second_, gradients_, sums_, scalars_;
+  std::unique_ptr<Buffer> masters_, first_, second_, averages_, gradients_, sums_, scalars_;
 };
 
 }  // namespace troupe

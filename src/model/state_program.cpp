@@ -62,7 +62,7 @@ void StateProgram::place_own_rows(Stream& stream, Unit unit, std::span<std::byte
     if (valid == 0) continue;
     const TensorView place = TensorView::contiguous(own, slot.stored, master.shape, in_.device);
     if (slot.stored == DType::e4m3) {
-      in_.kernels.quantize(stream, master, in_.memory.scale(slot.parameter), place);
+      in_.kernels.quantize(stream, master, in_.memory.scale(slot.parameter), place, &in_.totals->sums.weights);
     } else {
       in_.kernels.cast(stream, master, place);
     }
@@ -131,8 +131,7 @@ void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicato
     if (in_.layout.parameters[i].rows_of(in_.memory.rank()) > 0) in_.kernels.sum_squares(stream, in_.memory.gradient(i), &sums.grad_square);
   }
   in_.kernels.fill(stream, scalar(sums.tag), tag);
-  static_assert(sizeof(VerdictSums) == 5 * sizeof(double));
-  const TensorView all = TensorView::contiguous(&sums, DType::f64, {5}, in_.device);
+  const TensorView all = TensorView::contiguous(&sums, DType::f64, {VerdictSums::count}, in_.device);
   static_assert(offsetof(VerdictSums, tokens) == offsetof(VerdictSums, loss) + sizeof(double));
   static_assert(offsetof(StepTotals, own_tokens) == offsetof(StepTotals, own_loss) + sizeof(double));
   in_.kernels.cast(stream, TensorView::contiguous(&sums.loss, DType::f64, {2}, in_.device),
@@ -149,12 +148,12 @@ void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicato
 
 void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rate) {
   numbers_.learning_rate = learning_rate;
-  const AdamWStep step = in_.optimizer.at(learning_rate);
   for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
     if (slot.tied_reader) continue;
     const std::size_t i = slot.parameter;
-    in_.kernels.adamw(stream, in_.memory.master(i), in_.memory.gradient(i), in_.memory.first_moment(i), in_.memory.second_moment(i), in_.memory.count(i), step,
-                      &in_.totals->verdict);
+    in_.kernels.adamw(stream, in_.memory.master(i), in_.memory.gradient(i), in_.memory.first_moment(i), in_.memory.second_moment(i), in_.memory.count(i),
+                      in_.optimizer[i].at(learning_rate), &in_.totals->verdict);
+    if (in_.ema_decay > 0) in_.kernels.average(stream, in_.memory.master(i), in_.memory.average(i), in_.ema_decay, &in_.totals->verdict);
   }
 }
 

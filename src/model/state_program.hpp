@@ -19,7 +19,8 @@ class StateProgram final : public ShardProgram {
     StepTotals* told = nullptr;    ///< host memory that the device reaches: as of the newest verdict, for `numbers`
     DeviceId device;
     const HaltWord* halt = nullptr;
-    AdamWSettings optimizer;
+    std::vector<AdamWSettings> optimizer;  ///< [LaidParameter]
+    double ema_decay = 0;                  ///< 0: the memory has no averages
     double max_norm = 1, nominal_tokens = 1;
     bool counts_in_norm = true;  ///< false on all replicas but one: their gradient shards are copies
   };

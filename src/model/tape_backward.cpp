@@ -12,6 +12,8 @@ class BackwardEmitter {
         unit_(unit),
         layout_(layout),
         values_(values),
+        casts_(Float8Casts::of(out.recipe())),
+        by_columns_(unit.tape.values.size(), {-1, -1}),
         gradient_(unit.tape.values.size(), -1),
         consumed_(unit.tape.values.size(), false),
         weight_written_(unit.parameters.size(), false) {}
@@ -120,6 +122,17 @@ class BackwardEmitter {
     emit(code, step, std::move(operands));
     for (const auto& [v, addend] : sums) sum_into(v, addend);
   }
+  std::pair<int, int> cast(int from, const std::string& name, const TapeEmitter::Cast& how, std::int64_t width) {
+    const auto [codes, scales] = out_.float8_buffer(unit_.name + name, how, out_.sizes().tokens(), width);
+    out_.emit({.code = InstructionCode::cast_fp8, .operands = {from, codes, scales}});
+    return {codes, scales};
+  }
+  /// Made once for all readers of the value.
+  std::pair<int, int> input_by_columns(ValueIndex v) {
+    const TapeValue& described = unit_.tape.values[v];
+    if (by_columns_[v].first < 0) by_columns_[v] = cast(value(v), " " + described.name + " by columns", casts_.along_tokens, described.width);
+    return by_columns_[v];
+  }
   void linear(const TapeStep& step, int dy) {
     if (!layout_.slots[static_cast<std::size_t>(step.parameter)].fp8) {
       emit(InstructionCode::linear_backward_weight, step, {dy, value(step.in[0])});
@@ -127,11 +140,18 @@ class BackwardEmitter {
       return emit(InstructionCode::linear_backward_input, step, {dy, dx.buffer}, dx.accumulate);
     }
     const TapeValue& y = unit_.tape.values[step.out[0]];
-    const auto [dy8, dy_scale] = out_.float8_buffer(unit_.name + " d " + y.name, DType::e5m2, out_.sizes().tokens(), y.width);
-    out_.emit({.code = InstructionCode::cast_fp8, .operands = {dy, dy8, dy_scale}});
-    const auto [x8, x_scale] = values_.float8[step.in[0]];
-    emit(InstructionCode::linear_fp8_backward_weight, step, {dy8, dy_scale, x8, x_scale});
-    const int weight = out_.cast_weight(unit_, layout_, step.parameter);
+    const auto [dy8, dy_scale] = cast(dy, " d " + y.name, casts_.gradient, y.width);
+    if (casts_.high_precision) {
+      emit(InstructionCode::linear_backward_weight, step, {dy, value(step.in[0])});
+    } else if (casts_.separate) {
+      const auto [dy_columns, dy_columns_scale] = cast(dy, " d " + y.name + " by columns", casts_.along_tokens, y.width);
+      const auto [x_columns, x_columns_scale] = input_by_columns(step.in[0]);
+      emit(InstructionCode::linear_fp8_backward_weight, step, {dy_columns, dy_columns_scale, x_columns, x_columns_scale});
+    } else {
+      const auto [x8, x_scale] = values_.float8[step.in[0]];
+      emit(InstructionCode::linear_fp8_backward_weight, step, {dy8, dy_scale, x8, x_scale});
+    }
+    const int weight = out_.cast_weight(unit_, layout_, step.parameter, casts_.weight);
     const Target dx = target(step.in[0]);
     emit(InstructionCode::linear_fp8_backward_input, step, {dy8, dy_scale, dx.buffer}, dx.accumulate, weight);
   }
@@ -140,12 +160,26 @@ class BackwardEmitter {
   const UnitDescription& unit_;
   const UnitLayout& layout_;
   const UnitValues& values_;
+  Float8Casts casts_;
+  std::vector<std::pair<int, int>> by_columns_;
   std::vector<int> gradient_;
   std::vector<bool> consumed_;
   std::vector<bool> weight_written_;
 };
 
 }  // namespace
+
+Float8Casts Float8Casts::of(Float8Recipe recipe) noexcept {
+  using S = Float8Scaling;
+  const TapeEmitter::Cast tensor{}, e5m2{.dtype = DType::e5m2}, rows{DType::e4m3, S::rows, true}, columns{DType::e4m3, S::columns, true};
+  switch (recipe) {
+    case Float8Recipe::tensorwise: return {.along_row = tensor, .gradient = e5m2, .weight = tensor, .along_tokens = {}};
+    case Float8Recipe::rowwise: return {.along_row = rows, .gradient = rows, .weight = columns, .along_tokens = columns, .separate = true};
+    case Float8Recipe::rowwise_with_gw_hp:
+      return {.along_row = rows, .gradient = rows, .weight = {DType::e4m3, S::tensor, true}, .along_tokens = {}, .high_precision = true};
+  }
+  return {};
+}
 
 int emit_backward(TapeEmitter& out, const UnitDescription& unit, const UnitLayout& layout, const UnitValues& values, int output_gradient) {
   return BackwardEmitter(out, unit, layout, values).run(output_gradient);

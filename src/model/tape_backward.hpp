@@ -10,23 +10,42 @@ namespace troupe {
 /// Appends instructions to a TapePlan and keeps each buffer's lifetime; inside of plan_tapes.
 class TapeEmitter {
  public:
-  explicit TapeEmitter(TapePlan& plan) : plan_(plan) {}
+  explicit TapeEmitter(TapePlan& plan, Float8Recipe recipe) : plan_(plan), recipe_(recipe) {}
   void begin(std::vector<Instruction>& list) noexcept { list_ = &list; }
   void emit(Instruction instruction);
   [[nodiscard]] int buffer(std::string name, BufferKind kind, DType dtype, std::int64_t rows, std::int64_t cols);
   [[nodiscard]] int value_buffer(const std::string& prefix, const TapeValue& value, BufferKind kind);
-  /// Codes, and behind them (amax, scale).
-  [[nodiscard]] std::pair<int, int> float8_buffer(const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols);
+  /// How a cast scales.
+  struct Cast {
+    DType dtype = DType::e4m3;
+    Float8Scaling scaling = Float8Scaling::tensor;
+    bool powers = false;
+  };
+  /// Codes, and behind them their scales.
+  [[nodiscard]] std::pair<int, int> float8_buffer(const std::string& name, const Cast& cast, std::int64_t rows, std::int64_t cols);
   /// The weight in fp8: -1 if it was gathered so, else a buffer that is cast here and now.
-  [[nodiscard]] int cast_weight(const UnitDescription& unit, const UnitLayout& layout, int parameter);
+  [[nodiscard]] int cast_weight(const UnitDescription& unit, const UnitLayout& layout, int parameter, const Cast& cast);
   [[nodiscard]] std::uint32_t now() const noexcept { return now_; }
+  [[nodiscard]] Float8Recipe recipe() const noexcept { return recipe_; }
   [[nodiscard]] const TapeSizes& sizes() const noexcept { return plan_.sizes; }
   [[nodiscard]] const TapeBuffer& at(int index) const { return plan_.buffers[static_cast<std::size_t>(index)]; }
 
  private:
   TapePlan& plan_;
+  Float8Recipe recipe_;
   std::vector<Instruction>* list_ = nullptr;
   std::uint32_t now_ = 0;
+};
+
+/// How the operands of an fp8 linear are cast, by what a product sums over.
+struct Float8Casts {
+  TapeEmitter::Cast along_row;     ///< x and w in y = x wᵀ
+  TapeEmitter::Cast gradient;      ///< dy in dx = dy w
+  TapeEmitter::Cast weight;        ///< w in dx = dy w
+  TapeEmitter::Cast along_tokens;  ///< dy and x in dw = dyᵀ x, unless those of `along_row` and `gradient` serve
+  bool separate = false;           ///< dw has casts of its own (row-wise)
+  bool high_precision = false;     ///< dw takes dy and x as they are (gw_hp)
+  static Float8Casts of(Float8Recipe recipe) noexcept;
 };
 
 /// Where a unit's values are: in the compute type, and in fp8 with scale (-1: nowhere).

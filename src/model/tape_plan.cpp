@@ -38,9 +38,12 @@ int TapeEmitter::value_buffer(const std::string& prefix, const TapeValue& value,
   return buffer(prefix + value.name, kind, plan_.sizes.type_of(value), plan_.sizes.tokens(), value.width);
 }
 
-std::pair<int, int> TapeEmitter::float8_buffer(const std::string& name, DType dtype, std::int64_t rows, std::int64_t cols) {
-  const int data = buffer(name + "." + std::string(name_of(dtype)), BufferKind::float8, dtype, rows, cols);
-  return {data, buffer(name + ".scale", BufferKind::scale, DType::f32, 1, 2)};
+std::pair<int, int> TapeEmitter::float8_buffer(const std::string& name, const Cast& cast, std::int64_t rows, std::int64_t cols) {
+  const int data = buffer(name + "." + std::string(name_of(cast.dtype)), BufferKind::float8, cast.dtype, rows, cols);
+  plan_.buffers.back().scaling = cast.scaling;
+  plan_.buffers.back().powers = cast.powers;
+  const std::int64_t scales = cast.scaling == Float8Scaling::rows ? rows : cast.scaling == Float8Scaling::columns ? cols : 1;
+  return {data, buffer(name + ".scale", BufferKind::scale, DType::f32, 1, cast.powers ? scales : 2)};
 }
 
 void TapeEmitter::emit(Instruction instruction) {
@@ -58,10 +61,10 @@ void TapeEmitter::emit(Instruction instruction) {
   list_->push_back(std::move(instruction));
 }
 
-int TapeEmitter::cast_weight(const UnitDescription& unit, const UnitLayout& layout, int parameter) {
+int TapeEmitter::cast_weight(const UnitDescription& unit, const UnitLayout& layout, int parameter, const Cast& cast) {
   const auto p = static_cast<std::size_t>(parameter);
   if (layout.slots[p].stored == DType::e4m3) return -1;
-  const auto [data, scale] = float8_buffer(unit.parameters[p].name, DType::e4m3, unit.parameters[p].rows, unit.parameters[p].cols);
+  const auto [data, scale] = float8_buffer(unit.parameters[p].name, cast, unit.parameters[p].rows, unit.parameters[p].cols);
   emit({.code = InstructionCode::cast_weight_fp8, .operands = {data, scale}, .parameter = parameter});
   return data;
 }
@@ -72,7 +75,7 @@ namespace {
 class ForwardEmitter {
  public:
   ForwardEmitter(TapeEmitter& out, const UnitDescription& unit, const UnitLayout& layout, UnitValues& values, std::string prefix)
-      : out_(out), unit_(unit), layout_(layout), values_(values), prefix_(std::move(prefix)) {}
+      : out_(out), unit_(unit), layout_(layout), values_(values), prefix_(std::move(prefix)), casts_(Float8Casts::of(out.recipe())) {}
 
   void run(const TapeStep& step) {
     switch (step.type) {
@@ -91,7 +94,7 @@ class ForwardEmitter {
   void cast_input(const TapeStep& step) {
     if (!in_fp8(step) || values_.float8[step.in[0]].first >= 0) return;
     const TapeValue& value = unit_.tape.values[step.in[0]];
-    const auto [codes, scale] = out_.float8_buffer(prefix_ + value.name, DType::e4m3, out_.sizes().tokens(), value.width);
+    const auto [codes, scale] = out_.float8_buffer(prefix_ + value.name, casts_.along_row, out_.sizes().tokens(), value.width);
     values_.float8[step.in[0]] = {codes, scale};
     out_.emit({.code = InstructionCode::cast_fp8, .operands = {in(step, 0), codes, scale}});
   }
@@ -119,7 +122,7 @@ class ForwardEmitter {
     if (!in_fp8(step)) return emit(InstructionCode::linear, step, {in(step, 0), result(step, 0)});
     cast_input(step);
     const std::pair<int, int> x = values_.float8[step.in[0]];
-    const int weight = out_.cast_weight(unit_, layout_, step.parameter);
+    const int weight = out_.cast_weight(unit_, layout_, step.parameter, casts_.along_row);
     emit(InstructionCode::linear_fp8, step, {x.first, x.second, result(step, 0)}, weight);
   }
 
@@ -128,6 +131,7 @@ class ForwardEmitter {
   const UnitLayout& layout_;
   UnitValues& values_;
   std::string prefix_;
+  Float8Casts casts_;
 };
 
 UnitValues values_of(const Tape& tape, int input) {
@@ -148,10 +152,12 @@ UnitValues restore_values(TapeEmitter& emitter, const UnitDescription& unit, con
     }
   }
   ForwardEmitter forward(emitter, unit, layout, values, unit.name + " again ");
+  const Float8Casts casts = Float8Casts::of(emitter.recipe());
+  const bool shared = !casts.separate && !casts.high_precision;  // backward reads what forward cast
   for (std::size_t i = 0; i < again.size(); ++i) {
     if (again[i]) {
       forward.run(unit.tape.steps[i]);
-    } else {
+    } else if (shared) {
       forward.cast_input(unit.tape.steps[i]);
     }
   }
@@ -190,7 +196,7 @@ TapePlan emit_tapes(const ModelDescription& model, const WeightLayout& layout, c
   plan.sizes = sizes;
   plan.forward.resize(model.units.size());
   plan.backward.resize(model.units.size());
-  TapeEmitter emitter(plan);
+  TapeEmitter emitter(plan, layout.recipe);
   std::vector<UnitValues> values;
   int output = -1;
   for (std::size_t u = 0; u < model.units.size(); ++u) {

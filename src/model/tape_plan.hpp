@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/device/kernels.hpp"
 #include "src/model/model_description.hpp"
 #include "src/model/recompute.hpp"
 #include "src/model/weight_layout.hpp"
@@ -24,7 +25,9 @@ struct TapeBuffer {
   DType dtype = DType::f32;
   std::int64_t rows = 0, cols = 0;
   std::uint32_t first = 0, last = 0;
-  bool saved = false;  ///< lives from forward into backward
+  bool saved = false;                             ///< lives from forward into backward
+  Float8Scaling scaling = Float8Scaling::tensor;  ///< fp8 codes: what shares one of the scales in the next buffer
+  bool powers = false;                            ///< fp8 codes: scales are powers of two, and stand alone; else (amax, scale)
   std::size_t bytes = 0, offset = 0;
 };
 
@@ -39,7 +42,7 @@ enum class InstructionCode : std::uint8_t {
   swiglu,
   add,
   cross_entropy,
-  cast_fp8,
+  cast_fp8,  ///< how, says the buffer of the codes
   cast_weight_fp8,
   embedding_backward,
   rms_norm_backward,

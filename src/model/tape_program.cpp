@@ -85,7 +85,7 @@ std::vector<std::vector<bool>> joined_in(const TapePlan& plan, const std::vector
 
 TapeProgram::TapeProgram(Inputs inputs)
     : in_(std::move(inputs)),
-      fused_(dynamic_cast<FusedKernels*>(&in_.kernels)),
+      fused_(in_.layout.recipe == Float8Recipe::tensorwise ? dynamic_cast<FusedKernels*>(&in_.kernels) : nullptr),
       forward_joined_(joined_in(in_.plan, in_.plan.forward)),
       backward_joined_(joined_in(in_.plan, in_.plan.backward)) {}
 
@@ -208,14 +208,21 @@ void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
   }
 }
 
-/// amax, scale, codes; the two scalars lie in the buffer behind the codes.
+/// As the buffer of the codes says; the scales lie in the buffer behind it, tensor-wise as (amax, scale).
 void TapeProgram::cast_to_float8(const Call& call, TensorView from, const Instruction& i, std::size_t to) const {
   if (fused_ != nullptr) return fused_->cast_fp8(call.stream, from, cast_target(i, to));
+  const TapeBuffer& described = in_.plan.buffers[static_cast<std::size_t>(i.operands[to])];
   const TensorView codes = view(i.operands[to]);
-  auto* scalars = view(i.operands[to + 1]).as<float>();
+  const TensorView scales = view(i.operands[to + 1]);
+  Float8Counts* const counts = in_.totals != nullptr ? &in_.totals->sums.activations : nullptr;
+  if (described.powers) {
+    const TensorView flat = TensorView::contiguous(scales.data, scales.dtype, {scales.shape[1]}, scales.device);
+    return in_.kernels.quantize_by_powers(call.stream, from, described.scaling, flat, codes, counts);
+  }
+  auto* scalars = scales.as<float>();
   in_.kernels.amax(call.stream, from, scalars, false);
   in_.kernels.scale_from_amax(call.stream, scalars, codes.dtype, scalars + 1);
-  in_.kernels.quantize(call.stream, from, scalars + 1, codes);
+  in_.kernels.quantize(call.stream, from, scalars + 1, codes, counts);
 }
 
 TensorView TapeProgram::view(int buffer) const {
@@ -236,7 +243,10 @@ TensorView TapeProgram::log_sum_exp(int buffer, std::int64_t heads) const {
   return TensorView::contiguous(flat.data, flat.dtype, {in_.plan.sizes.rows, heads, in_.plan.sizes.seq_len}, flat.device);
 }
 
-Float8View TapeProgram::float8(int data, int scale) const { return {view(data), view(scale).as<const float>() + 1}; }
+Float8View TapeProgram::float8(int data, int scale) const {
+  const TapeBuffer& described = in_.plan.buffers[static_cast<std::size_t>(data)];
+  return {view(data), view(scale).as<const float>() + (described.powers ? 0 : 1), described.scaling};
+}
 
 TensorView TapeProgram::weight(const Call& call, int parameter) const {
   const ParameterSlot& slot = call.unit.slots[static_cast<std::size_t>(parameter)];

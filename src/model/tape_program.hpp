@@ -56,7 +56,7 @@ class TapeProgram final : public ComputeProgram {
   [[nodiscard]] CastTarget cast_target(const Instruction& instruction, std::size_t first) const;
 
   Inputs in_;
-  FusedKernels* fused_;                                              ///< null: the device has none
+  FusedKernels* fused_;                                              ///< null: the device has none, or none for the recipe
   std::vector<std::vector<bool>> forward_joined_, backward_joined_;  ///< [unit][instruction]: runs together with the next one
 };
 

@@ -57,10 +57,11 @@ std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) 
 }
 
 std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingOptions& options, const TrainingEstimate& e) {
-  const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches());
+  const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches(), options.ema_decay > 0);
   const Placement state = options.offload ? Placement::host : Placement::device;
   std::vector<MemoryItem> items{{.kind = "fp32 masters", .bytes = shards.masters, .placement = state},
                                 {.kind = "optimizer moments", .bytes = shards.moments, .placement = state},
+                                {.kind = "averages of weights", .bytes = shards.averages, .placement = state},
                                 {.kind = "gradient shards", .bytes = shards.gradients},
                                 {.kind = "sums of micro-batches", .bytes = shards.sums},
                                 {.kind = "step counts, fp8 scales", .bytes = shards.scalars},
@@ -130,7 +131,7 @@ struct TrainingModel::Parts {
         options(with_nominal(std::move(o))),
         device(d),
         estimate(estimate_training(model, options)),
-        memory(estimate.layout, {options.rank, options.sums_micro_batches(), options.offload ? Placement::host : Placement::device}, d),
+        memory(estimate.layout, {options.rank, options.sums_micro_batches(), options.offload ? Placement::host : Placement::device, options.ema_decay > 0}, d),
         arena(d.allocate(estimate.tapes.arena_bytes, Placement::device)),
         rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
         totals(d.allocate(sizeof(StepTotals), Placement::device)),
@@ -171,9 +172,21 @@ struct TrainingModel::Parts {
     return all;
   }
   [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
-    return {estimate.layout,     memory, device.kernels(),  step_totals(),    reinterpret_cast<StepTotals*>(told->bytes().data()),
-            device.info().id,    halt,   options.optimizer, options.max_norm, options.nominal_tokens,
-            options.replica == 0};
+    std::vector<AdamWSettings> settings;
+    for (const LaidParameter& p : estimate.layout.parameters)
+      settings.push_back(options.groups.settings_of(options.optimizer, p.description.name, p.description.vector));
+    return {.layout = estimate.layout,
+            .memory = memory,
+            .kernels = device.kernels(),
+            .totals = step_totals(),
+            .told = reinterpret_cast<StepTotals*>(told->bytes().data()),
+            .device = device.info().id,
+            .halt = halt,
+            .optimizer = std::move(settings),
+            .ema_decay = options.ema_decay,
+            .max_norm = options.max_norm,
+            .nominal_tokens = options.nominal_tokens,
+            .counts_in_norm = options.replica == 0};
   }
   [[nodiscard]] std::size_t allocated() const {
     return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size() + told->bytes().size();
@@ -187,6 +200,7 @@ TrainingModel::~TrainingModel() = default;
 ComputeProgram& TrainingModel::compute() noexcept { return parts_->compute; }
 ShardProgram& TrainingModel::shards() noexcept { return parts_->shards; }
 StateTensors TrainingModel::state() { return parts_->memory.state(); }
+StateTensors TrainingModel::averages() { return parts_->memory.averages(); }
 StateTensors TrainingModel::gradients() { return parts_->memory.gradients(); }
 std::uint32_t TrainingModel::units() const noexcept { return static_cast<std::uint32_t>(parts_->model.units.size()); }
 const ModelDescription& TrainingModel::description() const noexcept { return parts_->model; }
@@ -219,6 +233,16 @@ void TrainingModel::initialise(std::uint64_t seed) {
     device.kernels().fill(stream, parts_->memory.second_moment(i), 0.0);
     device.kernels().fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, master.device), 0.0);
   }
+  device.wait(stream);
+  begin_averages();
+}
+
+void TrainingModel::begin_averages() {
+  if (parts_->options.ema_decay <= 0) return;
+  Device& device = parts_->device;
+  Stream& stream = device.setup_stream();
+  for (std::size_t i = 0; i < parts_->estimate.layout.parameters.size(); ++i)
+    device.kernels().cast(stream, parts_->memory.master(i), parts_->memory.average(i));
   device.wait(stream);
 }
 

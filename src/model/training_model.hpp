@@ -11,7 +11,7 @@
 #include "src/model/programs.hpp"
 #include "src/model/tape_plan.hpp"
 #include "src/model/weight_layout.hpp"
-#include "src/optimizer/adamw_settings.hpp"
+#include "src/optimizer/parameter_groups.hpp"
 
 namespace troupe {
 
@@ -28,6 +28,8 @@ struct TrainingOptions {
   RecomputePolicy recompute;
   AdamWSettings optimizer;
   LossFunction loss;          ///< in place of cross entropy; empty: that
+  ParameterGroups groups;     ///< what is different for some parameters
+  double ema_decay = 0;       ///< 0: no moving averages of the weights
   double max_norm = 1.0;      ///< ≤ 0: no clipping
   double nominal_tokens = 0;  ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world · replicas
   /// This rank's place among all that load data of their own, and how many those are.
@@ -89,7 +91,11 @@ class TrainingModel {
   /// fp32 gradient shards under their parameters' names, of the loss's sum over the step divided by options().nominal_tokens, as the last
   /// step left them. For inspection: no checkpoint holds them.
   [[nodiscard]] StateTensors gradients();
-  /// Fills the masters: each value is a function of (seed, parameter's name, index in the whole tensor), so that it does not depend on
+  /// The averages under the weights' own names; empty without ema_decay.
+  [[nodiscard]] StateTensors averages();
+  /// Averages that no checkpoint held begin at the present weights. Blocks.
+  void begin_averages();
+  /// Fills the masters (and averages): each value is a function of (seed, parameter's name, index in the whole tensor), so that it does not depend on
   /// the sharding. Moments and step counts become zero. Blocks.
   void initialise(std::uint64_t seed);
   /// After the state was overwritten from a checkpoint: padding and what depends on the state are made new. Fp8 scales are computed by

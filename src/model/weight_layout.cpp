@@ -11,10 +11,18 @@ constexpr std::int64_t float8_multiple = 16;  // what fp8 matrix units take, in 
 
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
+/// Below these sizes fp8 does not pay. Source: torchao `_auto_filter_for_recipe`.
+bool too_small(Float8Recipe recipe, std::int64_t n, std::int64_t k) {
+  if (recipe == Float8Recipe::tensorwise) return k <= 4096 && n <= 1024;
+  return n <= 2048 || k <= 1024 || (n <= 4096 && k <= 2048);
+}
+
 /// Why a linear stays in high precision; empty: it does not.
 std::string reason_to_skip(const ParameterDescription& p, const std::string& name, const TapeSizes& sizes, const Float8Options& float8) {
+  bool automatic = false;
   for (const std::string& filter : float8.filter_fqns) {
-    if (name.find(filter) != std::string::npos) return "filter \"" + filter + "\"";
+    automatic = automatic || filter == float8_auto_filter;
+    if (filter != float8_auto_filter && name.find(filter) != std::string::npos) return "filter \"" + filter + "\"";
   }
   if (!p.tied_to.empty()) return "its weight is " + p.tied_to;
   if (p.rows % float8_multiple != 0 || p.cols % float8_multiple != 0) {
@@ -23,6 +31,9 @@ std::string reason_to_skip(const ParameterDescription& p, const std::string& nam
   if (sizes.tokens() % float8_multiple != 0) {
     return "batch x seq = " + std::to_string(sizes.rows) + " x " + std::to_string(sizes.seq_len) + " = " + std::to_string(sizes.tokens()) +
            " is not divisible by 16";
+  }
+  if (automatic && too_small(float8.recipe, p.rows, p.cols)) {
+    return std::to_string(p.rows) + " x " + std::to_string(p.cols) + " is too small to gain (" + std::string(float8_auto_filter) + ")";
   }
   return {};
 }
@@ -43,9 +54,30 @@ bool select(const ParameterDescription& p, const TapeSizes& sizes, const Float8O
 
 }  // namespace
 
+std::string_view name_of(Float8Recipe recipe) noexcept {
+  switch (recipe) {
+    case Float8Recipe::tensorwise: return "tensorwise";
+    case Float8Recipe::rowwise: return "rowwise";
+    case Float8Recipe::rowwise_with_gw_hp: return "rowwise_with_gw_hp";
+  }
+  return "unknown";
+}
+
+Float8Recipe float8_recipe(const Float8Settings& settings) {
+  for (const Float8Recipe recipe : {Float8Recipe::rowwise, Float8Recipe::rowwise_with_gw_hp}) {
+    if (settings.recipe_name == name_of(recipe)) return recipe;
+  }
+  return Float8Recipe::tensorwise;
+}
+
 WeightLayout lay_out_weights(const ModelDescription& model, const TapeSizes& sizes, const Float8Options& float8, std::uint32_t world) {
-  WeightLayout layout{
-      .world = world, .compute = sizes.compute, .gradient = sizes.compute == DType::f64 ? DType::f64 : DType::f32, .parameters = {}, .units = {}, .float8 = {}};
+  WeightLayout layout{.world = world,
+                      .compute = sizes.compute,
+                      .gradient = sizes.compute == DType::f64 ? DType::f64 : DType::f32,
+                      .parameters = {},
+                      .units = {},
+                      .float8 = {},
+                      .recipe = float8.recipe};
   std::unordered_map<std::string, std::size_t> by_name;
   for (std::size_t u = 0; u < model.units.size(); ++u) {
     UnitLayout unit;
@@ -63,7 +95,7 @@ WeightLayout lay_out_weights(const ModelDescription& model, const TapeSizes& siz
         by_name.emplace(p.name, slot.parameter);
         layout.parameters.push_back({.description = p, .unit = u, .rows_per_rank = (p.rows + world - 1) / world, .fp8 = slot.fp8});
       }
-      slot.stored = slot.fp8 && float8.all_gather ? DType::e4m3 : sizes.compute;
+      slot.stored = slot.fp8 && float8.gathers_codes() ? DType::e4m3 : sizes.compute;
       slot.weight_offset = unit.weights_bytes;
       slot.gradient_offset = unit.gradients_bytes;
       const auto elements = static_cast<std::size_t>(layout.parameters[slot.parameter].rows_per_rank * world * p.cols);

@@ -3,18 +3,35 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/model/model_description.hpp"
+#include "src/model/settings.hpp"
 
 namespace troupe {
 
-/// FP8 of the linears of blocks and head: tensor-wise dynamic scaling.
+/// Granularity of the scales, as torchao's recipes of these names. Tensor-wise: one scale a tensor, e5m2 for output gradients. Row-wise:
+/// e4m3 everywhere, a power of two for each row or column, whichever a product does not sum over. With gw_hp: the gradient of a weight in the
+/// compute type, and one scale (a power of two) for the weight in the gradient of the input.
+enum class Float8Recipe : std::uint8_t { tensorwise, rowwise, rowwise_with_gw_hp };
+
+/// This entry of filter_fqns is no name: it leaves out linears too small to gain (torchao's thresholds, measured on H100).
+inline constexpr std::string_view float8_auto_filter = "auto_filter_small_kn";
+
+/// FP8 of the linears of blocks and head: dynamic scaling.
 struct Float8Options {
   bool enable = false;
   std::vector<std::string> filter_fqns;  ///< a linear whose name contains one of these stays in high precision
-  bool all_gather = true;                ///< weights travel as one byte a value, cast on their shard with the scale of the whole tensor
+  bool all_gather = true;                ///< tensor-wise only: weights travel as one byte a value, cast on their shard with the scale of the whole tensor
+  Float8Recipe recipe = Float8Recipe::tensorwise;
+  [[nodiscard]] bool gathers_codes() const noexcept { return enable && all_gather && recipe == Float8Recipe::tensorwise; }
 };
+
+/// Of the checked `[float8]` section.
+[[nodiscard]] Float8Recipe float8_recipe(const Float8Settings& settings);
+/// "tensorwise", "rowwise", "rowwise_with_gw_hp".
+[[nodiscard]] std::string_view name_of(Float8Recipe recipe) noexcept;
 
 /// Which linears run in fp8, by name without ".weight", and why the others do not.
 struct Float8Selection {
@@ -59,6 +76,7 @@ struct WeightLayout {
   std::vector<LaidParameter> parameters;
   std::vector<UnitLayout> units;
   Float8Selection float8;
+  Float8Recipe recipe = Float8Recipe::tensorwise;
 };
 
 [[nodiscard]] WeightLayout lay_out_weights(const ModelDescription& model, const TapeSizes& sizes, const Float8Options& float8, std::uint32_t world);

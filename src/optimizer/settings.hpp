@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "src/base/schema.hpp"
 
@@ -11,6 +12,9 @@ namespace troupe {
 struct OptimizerSettings {
   std::string name = "AdamW";
   double lr = 8e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  bool decay_norms_and_biases = true;
+  std::vector<std::string> param_groups;  ///< lines of ParameterGroups
+  double ema_decay = 0;                   ///< 0: no averages
 };
 
 inline void describe(Schema& schema, OptimizerSettings& s) {
@@ -20,8 +24,20 @@ inline void describe(Schema& schema, OptimizerSettings& s) {
   schema.key("beta1", &s.beta1, KeyClass::live, "decay of the first moment").at_least(0).below(1);
   schema.key("beta2", &s.beta2, KeyClass::live, "decay of the second moment").at_least(0).below(1);
   schema.key("eps", &s.eps, KeyClass::live, "added to the root of the second moment").above(0);
-  schema.key("weight_decay", &s.weight_decay, KeyClass::live, "applied to all parameters").at_least(0);
-  schema.ignored("implementation", "fused", "there is one implementation").one_of({"for-loop", "foreach", "fused"});
+  schema.key("weight_decay", &s.weight_decay, KeyClass::live, "applied to all parameters, but for the two keys below").at_least(0);
+  schema.key("decay_norms_and_biases", &s.decay_norms_and_biases, KeyClass::epoch,
+             "false: parameters of one dimension have no weight decay; torchtitan's have");
+  schema
+      .key("param_groups", &s.param_groups, KeyClass::epoch,
+           "parameters that are treated otherwise, by their names: \"match=REGEX lr_factor=0.1 weight_decay=0 beta1=… beta2=… eps=…\"; the first that matches "
+           "wins")
+      .or_single();
+  schema
+      .key("ema_decay", &s.ema_decay, KeyClass::epoch,
+           "keep a moving average of the weights, average ← ema_decay · average + (1 − ema_decay) · weight after each step; 0: none; saved in checkpoints")
+      .at_least(0)
+      .below(1);
+  schema.ignored("implementation", "fused", "there is one implementation; torch's three compute the same numbers").one_of({"for-loop", "foreach", "fused"});
   schema.not_built("early_step_in_backward", false, "each layer's step in the backward pass", "the step follows the whole backward pass");
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "src/device/verdict.hpp"
 #include "src/runtime/describe.hpp"
 
 namespace troupe {
@@ -129,7 +130,7 @@ class Compilation {
       }
     }
     const Index verdict = add({OperationKind::verdict, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.verdict);
-    use(verdict, CommunicatorKind::world, 5 * sizeof(double), DType::f64);
+    use(verdict, CommunicatorKind::world, sizeof(VerdictSums), DType::f64);
     operation(verdict).after_previous.push_back(last_optimize());
     const std::uint32_t last = shape_.micro_batches - 1;
     for (std::uint32_t u = 0; u <= last_unit(); ++u) {

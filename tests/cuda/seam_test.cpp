@@ -57,8 +57,8 @@ TEST_P(CudaKernels, Float8CodesAndScalesAreTheCpusBitForBit) {
   on_both([&](Device& d, Kernels& k, Stream& on) {
     k.amax(on, x.on(d), amax.on(d).as<float>(), false);
     k.scale_from_amax(on, amax.on(d).as<float>(), DType::e4m3, scale.on(d).as<float>());
-    k.quantize(on, x.on(d), scale.on(d).as<float>(), codes.on(d));
-    k.quantize(on, x.on(d), scale.on(d).as<float>(), gradients.on(d));
+    k.quantize(on, x.on(d), scale.on(d).as<float>(), codes.on(d), nullptr);
+    k.quantize(on, x.on(d), scale.on(d).as<float>(), gradients.on(d), nullptr);
   });
   EXPECT_TRUE(amax.same_bits());
   EXPECT_TRUE(scale.same_bits());
@@ -78,9 +78,9 @@ TEST_P(CudaKernels, Float8LinearLayersMultiplyAsOnTheCpu) {
     for (const bool accumulate : {false, true}) {
       on_both([&](Device& d, Kernels& k, Stream& on) {
         const float* scale = scales.on(d).as<float>();
-        k.quantize(on, values.on(d), scale, x.on(d));
-        k.quantize(on, weights.on(d), scale + 1, w.on(d));
-        k.quantize(on, errors.on(d), scale + 2, dy.on(d));
+        k.quantize(on, values.on(d), scale, x.on(d), nullptr);
+        k.quantize(on, weights.on(d), scale + 1, w.on(d), nullptr);
+        k.quantize(on, errors.on(d), scale + 2, dy.on(d), nullptr);
         k.linear_fp8(on, {x.on(d), scale}, {w.on(d), scale + 1}, y.on(d));
         k.linear_fp8_backward_input(on, {dy.on(d), scale + 2}, {w.on(d), scale + 1}, dx.on(d), accumulate);
         k.linear_fp8_backward_weight(on, {dy.on(d), scale + 2}, {x.on(d), scale}, dw.on(d), accumulate);
@@ -111,7 +111,7 @@ TEST_P(CudaKernels, FusedCastsAreTheSeparateOperationsOfTheCpu) {
     const auto cast = [&](const TensorView& from, float* two, const TensorView& to) {
       k.amax(on, from, two, false);
       k.scale_from_amax(on, two, to.dtype, two + 1);
-      k.quantize(on, from, two + 1, to);
+      k.quantize(on, from, two + 1, to, nullptr);
     };
     cast(x.on(d), at, codes.on(d));
     k.rms_norm(on, x.on(d), w.on(d), 1e-5, y.on(d), rstd.on(d));
@@ -139,8 +139,8 @@ TEST_P(CudaKernels, AProductAddsTheResidualBeforeItsOneRounding) {
   scale.set([](std::size_t) { return 64.0; });
   on_both([&](Device& d, Kernels& k, Stream& on) {
     const float* at = scale.on(d).as<float>();
-    k.quantize(on, values.on(d), at, x.on(d));
-    k.quantize(on, weights.on(d), at, w.on(d));
+    k.quantize(on, values.on(d), at, x.on(d), nullptr);
+    k.quantize(on, weights.on(d), at, w.on(d), nullptr);
     if (auto* fused = dynamic_cast<FusedKernels*>(&k)) return fused->linear_fp8_add(on, {x.on(d), at}, {w.on(d), at}, residual.on(d), out.on(d));
     k.linear_fp8(on, {x.on(d), at}, {w.on(d), at}, product.on(d));
     k.add(on, residual.on(d), product.on(d), out.on(d));
@@ -163,7 +163,7 @@ TEST_P(CudaKernels, WeightGradientsOfOneValueAndOfTheNextInItsPlaceAreRight) {
         if (auto* fused = dynamic_cast<FusedKernels*>(&k)) return fused->cast_fp8(on, from, {to, two, two + 1});
         k.amax(on, from, two, false);
         k.scale_from_amax(on, two, to.dtype, two + 1);
-        k.quantize(on, from, two + 1, to);
+        k.quantize(on, from, two + 1, to, nullptr);
       };
       cast(x.on(d), at, x8.on(d));
       for (const auto& [dy, dw] : {std::pair(&first, &dw_first), std::pair(&second, &dw_second)}) {

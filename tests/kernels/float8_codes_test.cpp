@@ -22,7 +22,7 @@ class Float8Codes : public KernelTest {
  protected:
   at::Tensor quantized(const at::Tensor& x, const Format& format, float scale = 1.0F) {
     const at::Tensor out = at::empty(x.sizes(), at::TensorOptions(format.torch));
-    kernels_.quantize(stream_, view(x), &scale, view(out));
+    kernels_.quantize(stream_, view(x), &scale, view(out), nullptr);
     return out;
   }
   float round_trip(float value, const Format& format) { return quantized(at::full({1}, value), format).to(at::kFloat).item<float>(); }

@@ -20,7 +20,7 @@ class LinearFloat8 : public KernelTest {
     float amax = 0;
     kernels_.amax(stream_, view(x), &amax, false);
     kernels_.scale_from_amax(stream_, &amax, type == at::kFloat8_e4m3fn ? DType::e4m3 : DType::e5m2, &result.scale);
-    kernels_.quantize(stream_, view(x), &result.scale, view(result.codes));
+    kernels_.quantize(stream_, view(x), &result.scale, view(result.codes), nullptr);
     return result;
   }
 };
@@ -87,7 +87,7 @@ TEST_F(LinearFloat8, NotANumberIsNotLost) {
   const at::Tensor values = at::randn({4, 16});
   values[2][5] = std::nan("");
   Scaled x{at::empty({4, 16}, at::TensorOptions(at::kFloat8_e4m3fn)), 1.0F};
-  kernels_.quantize(stream_, view(values), &x.scale, view(x.codes));
+  kernels_.quantize(stream_, view(values), &x.scale, view(x.codes), nullptr);
   const Scaled w = scaled({8, 16}, at::kFloat8_e4m3fn);
   const at::Tensor y = at::empty({4, 8});
   kernels_.linear_fp8(stream_, x.view(), w.view(), view(y));

@@ -112,6 +112,15 @@ TEST(Initialisation, TheHeadIsCutAtThreeDeviations) {
   EXPECT_GE(*std::min_element(values.begin(), values.end()), -0.1875F);
 }
 
+TEST(Initialisation, ManyValuesAtOnceAreTheSameBitForBit) {
+  for (const Initialisation& rule : {Initialisation{.std = 1, .cut = 0}, Initialisation{.std = 0.02, .cut = 2}, Initialisation{.std = 0.5, .cut = 0.6}}) {
+    const InitialValues values(rule, 5, "a");
+    std::vector<float> many(1000);
+    values.fill(77, many);
+    for (std::size_t i = 0; i < many.size(); ++i) ASSERT_EQ(many[i], values.at(77 + i)) << i;
+  }
+}
+
 TEST(Initialisation, AValueDependsOnSeedNameAndIndexAlone) {
   const Initialisation rule{.std = 1, .cut = 0};
   const InitialValues values(rule, 5, "a");

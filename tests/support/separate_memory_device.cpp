@@ -42,7 +42,12 @@ class ReachingKernels final : public Kernels {
   }
   void amax(Stream& s, TensorView x, float* amax, bool accumulate) override { k_.amax(at(s), at(x), at(amax), accumulate); }
   void scale_from_amax(Stream& s, const float* amax, DType dtype, float* scale) override { k_.scale_from_amax(at(s), at(amax), dtype, at(scale)); }
-  void quantize(Stream& s, TensorView x, const float* scale, TensorView out) override { k_.quantize(at(s), at(x), at(scale), at(out)); }
+  void quantize(Stream& s, TensorView x, const float* scale, TensorView out, Float8Counts* counts) override {
+    k_.quantize(at(s), at(x), at(scale), at(out), at(counts));
+  }
+  void quantize_by_powers(Stream& s, TensorView x, Float8Scaling by, TensorView scales, TensorView out, Float8Counts* counts) override {
+    k_.quantize_by_powers(at(s), at(x), by, at(scales), at(out), at(counts));
+  }
   void linear_fp8(Stream& s, Float8View x, Float8View w, TensorView y) override { k_.linear_fp8(at(s), at(x), at(w), at(y)); }
   void linear_fp8_backward_input(Stream& s, Float8View dy, Float8View w, TensorView dx, bool accumulate) override {
     k_.linear_fp8_backward_input(at(s), at(dy), at(w), at(dx), accumulate);
@@ -88,6 +93,9 @@ class ReachingKernels final : public Kernels {
              const Verdict* verdict) override {
     k_.adamw(at(s), at(parameter), at(gradient), at(first), at(second), at(count), step, at(verdict));
   }
+  void average(Stream& s, TensorView parameter, TensorView average, double decay, const Verdict* verdict) override {
+    k_.average(at(s), at(parameter), at(average), decay, at(verdict));
+  }
 
  private:
   [[nodiscard]] Stream& at(Stream& stream) const {
@@ -98,7 +106,7 @@ class ReachingKernels final : public Kernels {
     if (view.bytes() != 0) view.data = device_.reach(view.data);
     return view;
   }
-  [[nodiscard]] Float8View at(Float8View view) const { return {at(view.data), at(view.scale)}; }
+  [[nodiscard]] Float8View at(Float8View view) const { return {at(view.data), at(view.scale), view.scaling}; }
   template <class T>
   [[nodiscard]] T* at(T* pointer) const {
     return pointer == nullptr ? nullptr : reinterpret_cast<T*>(device_.reach(pointer));

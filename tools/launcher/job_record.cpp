@@ -86,8 +86,8 @@ void JobRecord::epoch_ready(EpochId epoch, std::uint64_t arena_bytes) {
 
 void JobRecord::step(const StepRecord& record) {
   if (record.common.outcome == VerdictOutcome::skip) {
-    write("skip", {{"step", record.step.value()}, {"non_finite", record.common.non_finite}});
-    log_.warning(fmt::format("step {} was skipped: {} values were not finite", record.step.value(), record.common.non_finite));
+    write("skip", {{"step", record.step.value()}, {"non_finite", record.common.non_finite}, {"cause", describe_nonfinite(record.common)}});
+    log_.warning(fmt::format("step {} was skipped: {}", record.step.value(), describe_nonfinite(record.common)));
   }
   const StepMetrics metrics = metrics_of(record);
   last_loss_ = metrics.loss;

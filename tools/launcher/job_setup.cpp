@@ -107,6 +107,7 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   options.epoch.config_hash = config.hash();
   options.epoch.restore_step = run.checkpoints->restore_step();
   options.epoch.init_timeout = std::chrono::seconds{config.comm.init_timeout_seconds};
+  options.stop_at_nonfinite = config.training.stops_at_nonfinite();
   options.train_timeout = std::chrono::seconds{config.comm.train_timeout_seconds};
   options.steps.last_step = Step{static_cast<std::uint64_t>(config.training.steps)};
   options.steps.learning_rate = [live = run.live](Step step) { return live->learning_rate(step); };

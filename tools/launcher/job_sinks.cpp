@@ -36,6 +36,8 @@ StepMetrics metrics_of(const StepRecord& record, const RankReport& report) {
   metrics.bytes_gathered = report.bytes_gathered;
   metrics.bytes_reduced = report.bytes_reduced;
   metrics.non_finite = report.non_finite;
+  metrics.float8_saturated = report.float8_saturated;
+  metrics.float8_non_finite = report.float8_non_finite;
   return metrics;
 }
 

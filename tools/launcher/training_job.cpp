@@ -41,9 +41,11 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   options.offload = config.training.enable_cpu_offload;
   options.nominal_tokens = static_cast<double>(config.global_rows(mesh.data_parallel()) * config.training.seq_len);
   options.compute = config.training.mixed_precision_param == "float32" ? DType::f32 : DType::bf16;
-  options.float8 = {config.model.float8(), config.float8.filter_fqns, config.float8.enable_fsdp_float8_all_gather};
+  options.float8 = {config.model.float8(), config.float8.filter_fqns, config.float8.enable_fsdp_float8_all_gather, float8_recipe(config.float8)};
   options.recompute = recompute_of(config.activation_checkpoint);
   options.optimizer = adamw_of(config.optimizer);
+  options.groups = ParameterGroups::of(config.optimizer).value();  // checked with the configuration
+  options.ema_decay = config.optimizer.ema_decay;
   options.max_norm = config.training.max_norm;
   if (config.model.extensions) {
     if (const auto loss = config.model.extensions->losses.find(config.training.loss); loss != config.model.extensions->losses.end())
@@ -75,7 +77,7 @@ PlanShape shape_of(const TrainingEstimate& estimate, const TrainingOptions& opti
   shape.weights_resident = reshard == "never";
   shape.replicas = options.replicas;
   shape.reduce_last = options.sums_micro_batches();
-  shape.fp8_scales = options.float8.enable && !estimate.layout.float8.converted.empty();
+  shape.fp8_scales = options.float8.gathers_codes() && !estimate.layout.float8.converted.empty();
   shape.keeps = keeps;
   shape.scales_bytes = estimate.layout.float8.converted.size() * sizeof(float);
   return shape;
@@ -120,6 +122,16 @@ Result<void> check_together(const TrainingJob& job) {
   return check_plans(std::vector<std::vector<Plan>>(std::size_t{replicas} * shards, steps), job.slots, replicas);
 }
 
+std::vector<std::string> names_of(const ModelDescription& model) {
+  std::vector<std::string> names;
+  for (const UnitDescription& unit : model.units) {
+    for (const ParameterDescription& p : unit.parameters) {
+      if (p.tied_to.empty()) names.push_back(p.name);
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 EdgeLayout edges_of(const TrainingJob& job, const TrainingEstimate& estimate, std::size_t snapshot_bytes) {
@@ -137,6 +149,9 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   TrainingJob job;
   job.model = std::move(model.value());
   job.options = options_of(config, *mesh, rank);
+  if (const std::string pattern = job.options.groups.unused(names_of(job.model)); !pattern.empty())
+    return Error{"optimizer.param_groups: no parameter of " + job.model.name + " is left for match=" + pattern + "; the first is " +
+                 names_of(job.model).front()};
   const auto slots = slots_of(config, job.model.units.size());
   if (!slots) return slots.error();
   job.slots = *slots;

@@ -40,7 +40,7 @@ TrainingOptions sampling_options(const JobConfig& config) {
   TrainingOptions options;
   options.batch = {1, static_cast<std::uint32_t>(config.training.seq_len)};
   options.compute = config.training.mixed_precision_param == "float32" ? DType::f32 : DType::bf16;
-  options.float8 = {config.model.float8(), config.float8.filter_fqns, config.float8.enable_fsdp_float8_all_gather};
+  options.float8 = {config.model.float8(), config.float8.filter_fqns, config.float8.enable_fsdp_float8_all_gather, float8_recipe(config.float8)};
   return options;
 }
 

@@ -29,8 +29,8 @@ void tell_precision(Log& log, const JobConfig& config, const TrainingJob& job, c
   tell_determinism(log, config.debug, device);
   if (!job.options.float8.enable) return;
   const auto& selection = model.estimate().layout.float8;
-  log.info(fmt::format("float8: {} linear layers, tensor-wise scales{}{}", selection.converted.size(),
-                       job.options.float8.all_gather ? ", gathered as one byte a value" : "",
+  log.info(fmt::format("float8: {} linear layers, recipe {}{}{}", selection.converted.size(), name_of(job.options.float8.recipe),
+                       job.options.float8.gathers_codes() ? ", gathered as one byte a value" : "",
                        device.fp8_emulated ? "; products emulated, as always on this device" : ""));
   for (const auto& skipped : selection.skipped)
     log.info(fmt::format("float8: {} stays in {}: {}", skipped.name, config.training.mixed_precision_param, skipped.why));

@@ -16,6 +16,7 @@
 #include "src/device/state_copies.hpp"
 #include "src/faults/fault_ledger.hpp"
 #include "src/metrics/progress_bar.hpp"
+#include "src/model/shard_memory.hpp"
 #include "src/runtime/actor_system.hpp"
 #include "src/runtime/faulty_lane.hpp"
 #include "src/trace/ring_tracer.hpp"
@@ -99,6 +100,7 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     snapshot.model_only = [&checkpoint = options_.config.checkpoint, last = static_cast<std::uint64_t>(options_.config.training.steps)](Step step) {
       return checkpoint.last_save_model_only && step.value() == last;
     };
+    if (options_.config.checkpoint.last_save_ema) snapshot.instead = model_->averages();
     snapshot.export_type = export_type(options_.config.checkpoint);
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
@@ -148,10 +150,18 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
   }
   const auto point = take(restore_point_at(start.restore_step, options_.config.checkpoint, checkpoints_, *storage_));
   if (!point) return;
-  const RestoreOptions parts{.model_only = !point->optimizer, .leave_model = !point->model, .copy_in = copies_into(*device_)};
+  const RestoreOptions parts{.model_only = !point->optimizer, .leave_model = !point->model, .leave = std::string(ema_prefix), .copy_in = copies_into(*device_)};
   const auto& [folder, manifest] = point->checkpoint;
-  require(restore_state(manifest, folder, *storage_, model_->state(), parts));
+  StateTensors state = model_->state();
+  const auto average = [](const auto& tensor) { return tensor.name.starts_with(ema_prefix); };
+  const bool averaged = point->optimizer && std::ranges::any_of(manifest.tensors, [](const auto& stored) { return stored.first.starts_with(ema_prefix); });
+  if (!averaged) std::erase_if(state, average);
+  require(restore_state(manifest, folder, *storage_, state, parts));
   model_->after_restore();
+  if (job_.options.ema_decay > 0 && !averaged) {
+    model_->begin_averages();
+    options_.runtime->log.warning(fmt::format("optimizer.ema_decay: {} holds no averages of the weights; they begin at its weights", folder.string()));
+  }
 }
 
 void TrainingRankBody::open_data(const EpochStart& start) {

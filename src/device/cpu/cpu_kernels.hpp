@@ -16,7 +16,8 @@ class CpuKernels final : public Kernels {
 
   void amax(Stream&, TensorView x, float* amax, bool accumulate) override;
   void scale_from_amax(Stream&, const float* amax, DType dtype, float* scale) override;
-  void quantize(Stream&, TensorView x, const float* scale, TensorView out) override;
+  void quantize(Stream&, TensorView x, const float* scale, TensorView out, Float8Counts* counts) override;
+  void quantize_by_powers(Stream&, TensorView x, Float8Scaling by, TensorView scales, TensorView out, Float8Counts* counts) override;
   void linear_fp8(Stream&, Float8View x, Float8View w, TensorView y) override;
   void linear_fp8_backward_input(Stream&, Float8View dy, Float8View w, TensorView dx, bool accumulate) override;
   void linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) override;
@@ -42,6 +43,7 @@ class CpuKernels final : public Kernels {
               Verdict* verdict) override;
   void adamw(Stream&, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count, const AdamWStep& step,
              const Verdict* verdict) override;
+  void average(Stream&, TensorView parameter, TensorView average, double decay, const Verdict* verdict) override;
 
  private:
   ScratchOfThreads scratch_;

@@ -8,16 +8,20 @@
 #include "src/device/cpu/arguments.hpp"
 #include "src/device/cpu/cpu_kernels.hpp"
 #include "src/device/cpu/float8_bits.hpp"
+#include "src/device/cpu/float8_parts.hpp"
 #include "src/device/cpu/parallel.hpp"
 #include "src/device/cpu/vectorise.hpp"
 
 namespace troupe::cpu {
 namespace {
 
+/// `count` under 2³².
 template <class Format, class T>
-TROUPE_VECTORISED void quantize_part(const T* x, float scale, std::uint8_t* out, std::int64_t count) {
+TROUPE_VECTORISED Float8PartCounts quantize_part(const T* x, float scale, std::uint8_t* out, std::int64_t count) {
+  std::uint32_t beyond = 0, strange = 0;
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < count; ++i) out[i] = to_float8<Format>(widen(x[i]) * scale);
+  for (std::int64_t i = 0; i < count; ++i) out[i] = counted_float8<Format>(widen(x[i]) * scale, beyond, strange);
+  return {beyond - strange, strange};
 }
 
 template <class Format>
@@ -48,12 +52,14 @@ TROUPE_VECTORISED std::uint32_t largest_magnitude(const BFloat16* x, std::int64_
 bool is_float8(DType dtype) { return dtype == DType::e4m3 || dtype == DType::e5m2; }
 
 template <class Format>
-void quantize_all(const TensorView& x, float scale, const TensorView& out) {
+void quantize_all(const TensorView& x, float scale, const TensorView& out, Float8Counts* counts) {
+  Float8Tally sums;
   in_parallel(x.shape.elements(), elements_a_thread, [&](std::int64_t first, std::int64_t last) {
     auto* codes = out.as<std::uint8_t>() + first;
-    if (x.dtype == DType::bf16) return quantize_part<Format>(x.as<const BFloat16>() + first, scale, codes, last - first);
-    quantize_part<Format>(x.as<const float>() + first, scale, codes, last - first);
+    sums.add(x.dtype == DType::bf16 ? quantize_part<Format>(x.as<const BFloat16>() + first, scale, codes, last - first)
+                                    : quantize_part<Format>(x.as<const float>() + first, scale, codes, last - first));
   });
+  sums.add_to(counts);
 }
 
 }  // namespace
@@ -82,11 +88,11 @@ void CpuKernels::scale_from_amax(Stream&, const float* amax, DType dtype, float*
   *scale = static_cast<float>(largest / (found < 1e-12 ? 1e-12 : found));
 }
 
-void CpuKernels::quantize(Stream&, TensorView x, const float* scale, TensorView out) {
+void CpuKernels::quantize(Stream&, TensorView x, const float* scale, TensorView out, Float8Counts* counts) {
   const Arguments arguments("quantize", "x float32 or bfloat16, out float8_e4m3 or float8_e5m2 of the same shape", {{"x", x}, {"out", out}});
   arguments.require(x.shape == out.shape && (x.dtype == DType::f32 || x.dtype == DType::bf16) && is_float8(out.dtype));
-  if (out.dtype == DType::e4m3) return quantize_all<E4m3>(x, *scale, out);
-  quantize_all<E5m2>(x, *scale, out);
+  if (out.dtype == DType::e4m3) return quantize_all<E4m3>(x, *scale, out, counts);
+  quantize_all<E5m2>(x, *scale, out, counts);
 }
 
 }  // namespace troupe::cpu

@@ -10,12 +10,14 @@ namespace troupe::cpu {
 struct E4m3 {
   static constexpr int mantissa = 3, bias = 7;
   static constexpr float largest = 448.0F;
-  static constexpr std::uint32_t nan = 0x7f;      ///< the one NaN; no infinity
-  static constexpr std::uint32_t special = 0x7f;  ///< codes from here on are not finite
+  static constexpr float rounds_to_largest = 464.0F;  ///< half way to what the next code would be; a tie goes to the even 448
+  static constexpr std::uint32_t nan = 0x7f;          ///< the one NaN; no infinity
+  static constexpr std::uint32_t special = 0x7f;      ///< codes from here on are not finite
 };
 struct E5m2 {
   static constexpr int mantissa = 2, bias = 15;
   static constexpr float largest = 57344.0F;
+  static constexpr float rounds_to_largest = 61439.996F;  ///< under half way to 65536, to whose even code a tie would go
   static constexpr std::uint32_t nan = 0x7f;
   static constexpr std::uint32_t special = 0x7c;
 };

@@ -42,6 +42,12 @@ TROUPE_VECTORISED void update(W* parameter, const W* gradient, W* first, W* seco
   }
 }
 
+template <class W>
+TROUPE_VECTORISED void approach(const W* parameter, W* average, W rest, std::int64_t count) {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < count; ++i) average[i] += rest * (parameter[i] - average[i]);
+}
+
 /// fp32 squares are exact in fp64.
 template <class T>
 TROUPE_VECTORISED double squares(const T* x, std::int64_t count) {
@@ -77,6 +83,19 @@ void CpuKernels::adamw(Stream&, TensorView parameter, TensorView gradient, Tenso
     const Constants<W> constants = constants_of<W>(step, static_cast<double>(*count), verdict->gradient_factor);
     in_parallel(parameter.shape.elements(), elements_a_thread, [&](std::int64_t begin, std::int64_t end) {
       update(parameter.as<W>(), gradient.as<const W>(), first.as<W>(), second.as<W>(), constants, begin, end);
+    });
+  };
+  if (parameter.dtype == DType::f64) return run(Type<double>{});
+  run(Type<float>{});
+}
+
+void CpuKernels::average(Stream&, TensorView parameter, TensorView average, double decay, const Verdict* verdict) {
+  const Arguments arguments("average", "parameter, average of one shape, both float32 (or both float64)", {{"parameter", parameter}, {"average", average}});
+  arguments.require(average.shape == parameter.shape && average.dtype == parameter.dtype && (parameter.dtype == DType::f32 || parameter.dtype == DType::f64));
+  if (verdict->outcome != VerdictOutcome::commit) return;
+  const auto run = [&]<class W>(Type<W>) {
+    in_parallel(parameter.shape.elements(), elements_a_thread, [&](std::int64_t begin, std::int64_t end) {
+      approach(parameter.as<const W>() + begin, average.as<W>() + begin, static_cast<W>(1.0 - decay), end - begin);
     });
   };
   if (parameter.dtype == DType::f64) return run(Type<double>{});

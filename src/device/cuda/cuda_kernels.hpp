@@ -23,7 +23,7 @@ class CudaKernels final : public Kernels, public FusedKernels {
 
   void amax(Stream&, TensorView x, float* amax, bool accumulate) override;
   void scale_from_amax(Stream&, const float* amax, DType dtype, float* scale) override;
-  void quantize(Stream&, TensorView x, const float* scale, TensorView out) override;
+  void quantize(Stream&, TensorView x, const float* scale, TensorView out, Float8Counts* counts) override;
   void linear_fp8(Stream&, Float8View x, Float8View w, TensorView y) override;
   void linear_fp8_backward_input(Stream&, Float8View dy, Float8View w, TensorView dx, bool accumulate) override;
   void linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) override;

@@ -10,6 +10,8 @@ __global__ void decide_kernel(const Decide call) {
   Verdict verdict;
   verdict.tokens = sums.tokens;
   verdict.bad = sums.bad;
+  verdict.activations = sums.activations;
+  verdict.weights = sums.weights;
   if (!halted && sums.tag == call.world * call.expected_tag) {
     const double rescale = sums.tokens > 0 ? call.nominal_tokens / sums.tokens : 0.0;
     verdict.grad_norm = sqrt(sums.grad_square) * rescale;
