@@ -7,7 +7,7 @@
 #include "src/config/job_config.hpp"
 #include "src/data/loader.hpp"
 #include "tests/model/safetensors_writer.hpp"
-#include "tools/worker/training_job.hpp"
+#include "tools/launcher/training_job.hpp"
 
 namespace troupe::test {
 namespace {
