@@ -85,6 +85,8 @@ CASES = {
     "replicas of shards, accumulation": Case([*key("training.local_batch_size", 1), *key("training.global_batch_size", 8),
                                               *key("parallelism.data_parallel_replicate_degree", 2), *key("parallelism.reduce_gradients", "last")], ranks=4),
     "weights kept gathered": Case([*key("training.local_batch_size", 2), *key("parallelism.fsdp_reshard_after_forward", "never")], ranks=2),
+    "activations computed again": Case(key("activation_checkpoint.mode", "full")),
+    "activations kept by operation": Case([*key("activation_checkpoint.mode", "selective"), *key("activation_checkpoint.selective_ac_option", "op")]),
     "fp32 no clipping": Case(key("training.max_norm", 0), max_norm=float("inf")),
     "Adam": Case([*key("optimizer.name", "Adam"), *key("optimizer.beta1", 0.8), *key("optimizer.beta2", 0.99), *key("optimizer.eps", 1e-6)],
                  optimizer=torch.optim.Adam, betas=(0.8, 0.99), eps=1e-6),
@@ -104,6 +106,7 @@ CASES = {
     "fp8 tensorwise with the head": Case(float8("tensorwise", "--float8.emulate"), float8="tensorwise", filters=()),
     "fp8 rowwise": Case(float8("rowwise"), float8="rowwise"),
     "fp8 rowwise_with_gw_hp": Case(float8("rowwise_with_gw_hp"), float8="rowwise_with_gw_hp"),
+    "fp8 rowwise, computed again": Case([*float8("rowwise"), *key("activation_checkpoint.mode", "full")], float8="rowwise"),
     "fp8 rowwise, bf16": Case([*float8("rowwise"), *key("training.mixed_precision_param", "bfloat16")], float8="rowwise", bf16=True),
 }
 
