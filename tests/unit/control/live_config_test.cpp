@@ -36,7 +36,8 @@ TEST(LiveConfig, RefusesByNameWhatCannotBeChanged) {
   };
   EXPECT_EQ(problem("optimizer.lr=1e-4"), "");
   EXPECT_NE(problem("debug.seed=3").find("debug.seed is frozen"), std::string::npos) << problem("debug.seed=3");
-  EXPECT_NE(problem("training.local_batch_size=3").find("training.local_batch_size (epoch) cannot be changed in a live run by this version"), std::string::npos);
+  EXPECT_NE(problem("training.local_batch_size=3").find("training.local_batch_size (epoch) cannot be changed in a live run by this version"),
+            std::string::npos);
   EXPECT_NE(problem("optimizer.lrr=1").find("did you mean optimizer.lr?"), std::string::npos) << problem("optimizer.lrr=1");
   EXPECT_NE(problem("optimizer.lr=fast").find("optimizer.lr"), std::string::npos);
   EXPECT_NE(problem("optimizer.lr").find("KEY=VALUE"), std::string::npos);
