@@ -68,10 +68,12 @@ def timed_lines(command: list, **more):
     """Runs a command to its end; (seconds since its start, line) for each line, and its CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
-    process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
-    lines = [(time.perf_counter() - began, line.rstrip()) for line in process.stdout]
-    if process.wait() != 0:
-        sys.exit(f"{command[0]} failed:\n" + "\n".join(line for _, line in lines[-30:]))
+    with tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=complaints, text=True, **more)
+        lines = [(time.perf_counter() - began, line.rstrip()) for line in process.stdout]
+        if process.wait() != 0:
+            complaints.seek(0)
+            sys.exit(f"{command[0]} ended with {process.returncode}:\n" + "\n".join(line for _, line in lines[-30:]) + complaints.read()[-3000:])
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return lines, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -20,6 +20,9 @@ MATRIX_WORK = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_dot_produc
                "aten::_scaled_dot_product_flash_attention_for_cpu_backward", "mkldnn::", "aten::mkldnn")
 
 
+PROFILED = 2  # steps
+
+
 class _Absent(types.ModuleType):
     """Stands for a package that torchtitan imports beside its models and that no model uses."""
 
@@ -89,7 +92,7 @@ class Loop:
 def matrix_share(loop: Loop) -> float:
     began = time.perf_counter()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        for _ in range(2):
+        for _ in range(PROFILED):
             loop.step()
     wall = time.perf_counter() - began
     matrix = sum(e.self_cpu_time_total for e in profiler.key_averages() if e.key.startswith(MATRIX_WORK)) / 1e6
@@ -108,10 +111,11 @@ def work(rank: int, options: argparse.Namespace) -> None:
         loss = loop.step()
         if rank == 0:
             print(json.dumps({"step": step, "loss": loss, "seconds": time.perf_counter() - began}), flush=True)
-    if options.matrix:
-        share = matrix_share(loop)
-        if rank == 0:
-            print(json.dumps({"matrix": share}), flush=True)
+    if options.matrix and rank == 0:
+        print(json.dumps({"matrix": matrix_share(loop)}), flush=True)
+    elif options.matrix:
+        for _ in range(PROFILED):
+            loop.step()
     if options.ranks > 1:
         dist.destroy_process_group()
 
