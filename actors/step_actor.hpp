@@ -39,7 +39,7 @@ class StepActor : public Actor<Derived> {
   }
 
  protected:
-  StepActor(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground, EdgeKind produces, std::vector<LaneKind> lanes)
+  StepActor(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground, EdgeKind produces, const std::vector<LaneKind>& lanes)
       : Actor<Derived>(config, seat),
         ground_(std::move(ground)),
         plan_(parts().plans, seat.self.actor, parts().first_step),

@@ -173,6 +173,7 @@ struct TrainingModel::Parts {
   }
   [[nodiscard]] StateProgram::Inputs shard_inputs(const HaltWord* halt) const {
     std::vector<AdamWSettings> settings;
+    settings.reserve(estimate.layout.parameters.size());
     for (const LaidParameter& p : estimate.layout.parameters)
       settings.push_back(options.groups.settings_of(options.optimizer, p.description.name, p.description.vector));
     return {.layout = estimate.layout,
