@@ -5,10 +5,13 @@
 set(TROUPE_CUDA auto CACHE STRING "build the CUDA plug-in: auto (where its tools are found), on or off")
 set_property(CACHE TROUPE_CUDA PROPERTY STRINGS auto on off)
 set(TROUPE_CUDA_FOUND OFF)
+if(NOT TROUPE_TORCH OR TROUPE_SANITIZE)
+  return()
+endif()
 cmake_path(GET LIBTORCH_ROOT PARENT_PATH TROUPE_SITE_PACKAGES)
 set(TROUPE_NVIDIA_WHEELS "${TROUPE_SITE_PACKAGES}/nvidia")
 
-if(NOT TROUPE_CUDA STREQUAL "off" AND TROUPE_TORCH AND NOT TROUPE_SANITIZE)
+if(NOT TROUPE_CUDA STREQUAL "off")
   find_program(TROUPE_NVCC nvcc HINTS ENV CUDACXX PATHS "${TROUPE_NVIDIA_WHEELS}/cu13/bin" /usr/local/cuda/bin)
   # A Python environment with the whole wheel serves as well as tools/setup.sh --gpu: only the linker reads it.
   file(GLOB troupe_whole_wheels "${CMAKE_SOURCE_DIR}/third_party/venv/lib/python3*/site-packages/torch/lib")
