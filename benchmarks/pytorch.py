@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -28,6 +29,7 @@ HERE = Path(__file__).resolve().parent
 PYTHON = HERE.parent / "third_party/venv/bin/python"
 SHAPE = {"dim": 512, "layers": 8, "heads": 8, "kv_heads": 8, "vocabulary": 32000, "multiple_of": 256, "ffn_dim_multiplier": None}
 FFN = 1536
+LIMIT = 600  # seconds; a process that takes longer hangs
 WARM = 2  # steps of a process that are not counted
 CASES = {  # name: ranks, bf16, ratio asked
     "one_fp32": (1, False, 1.00),
@@ -70,7 +72,10 @@ def timed_lines(command: list, **more):
     began = time.perf_counter()
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=complaints, text=True, **more)
+        watch = threading.Timer(LIMIT, process.kill)
+        watch.start()
         lines = [(time.perf_counter() - began, line.rstrip()) for line in process.stdout]
+        watch.cancel()
         if process.wait() != 0:
             complaints.seek(0)
             sys.exit(f"{command[0]} ended with {process.returncode}:\n" + "\n".join(line for _, line in lines[-30:]) + complaints.read()[-3000:])
@@ -132,7 +137,11 @@ def compare(name: str, options, folder: Path) -> bool:
     for number in range(options.rounds):
         runs = [lambda: run_troupe(ours, options, folder, ranks, bf16), lambda: run_pytorch(theirs, options, folder, ranks, bf16)]
         for run in runs if number % 2 == 0 else reversed(runs):
-            run()
+            try:
+                run()
+            except SystemExit as problem:  # Gloo's processes do not always live to their end
+                print(f"  once more, since {problem}", file=sys.stderr)
+                run()
         if options.compile and ranks == 1 and number == 0:
             try:
                 run_pytorch(compiled, options, folder, ranks, bf16, compiled=True)
