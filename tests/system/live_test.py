@@ -81,7 +81,8 @@ class LiveTest(unittest.TestCase):
         self.assertEqual(finish(process)[0], 0)
 
     def test_a_learning_rate_set_by_hand_gives_the_run_that_planned_it(self):
-        process = self.start(steps=1500)
+        endless = ("--lr_scheduler.total_steps", 100000)  # whenever the change comes, the rate has hardly fallen
+        process = self.start(*endless)
         self.job.wait_for_step(20, process)
         code, output, _ = ask("set", self.job, "--dry-run", "optimizer.lr=1e-4")
         self.assertEqual(code, 0, output)
@@ -92,16 +93,18 @@ class LiveTest(unittest.TestCase):
         code, output, _ = ask("set", self.job, "optimizer.lr=1e-4", "lr_scheduler.min_lr_factor=0.3")
         self.assertEqual(code, 0, output)
         step = int(output.split("from step ")[1].split()[0])
+        self.job.wait_for_step(step + 50, process)
+        process.send_signal(signal.SIGTERM)
         code, output = finish(process)
         self.assertEqual(code, 0, output)
         changed = journal(self.job, "changed")
         self.assertEqual([(line["from_step"], line["changes"]) for line in changed], [(step, ["optimizer.lr=1e-4", "lr_scheduler.min_lr_factor=0.3"])])
         rates = {line["step"]: line["lr"] for line in self.job.metrics()}
-        self.assertLess(rates[step], rates[step - 1] / 1.5)
+        self.assertLess(rates[step], rates[step - 1] / 5)
         self.assertLess(rates[step + 1], rates[step] * 1.01)
-        planned = Job(steps=1500, checkpoint=False)
+        planned = Job(steps=self.job.metrics()[-1]["step"], checkpoint=False)
         self.addCleanup(planned.remove)
-        code, output = planned.train("--nproc", 2, "--live.changes", f"step={step} optimizer.lr=1e-4 lr_scheduler.min_lr_factor=0.3")
+        code, output = planned.train("--nproc", 2, *endless, "--live.changes", f"step={step} optimizer.lr=1e-4 lr_scheduler.min_lr_factor=0.3")
         self.assertEqual(code, 0, output)
         self.assertEqual(told(self.job), told(planned))
 

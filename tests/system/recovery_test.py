@@ -20,7 +20,7 @@ def journal(job, event):
 
 
 class RecoveryTest(unittest.TestCase):
-    STEPS = 400
+    STEPS = 800  # some 3 s: a signal of the test comes long before the end, also from a busy machine
 
     @classmethod
     def setUpClass(cls):
