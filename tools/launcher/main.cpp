@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 
 #include "tools/commands/commands.hpp"
+#include "tools/commands/foresight.hpp"
 
 namespace {
 
@@ -110,6 +111,8 @@ int main(int argc, char** argv) {
   add_inspect(app, inspect);
   add_inject(app, inject);
   add_set(app, set);
+  troupe::ForesightCommands foresight;
+  foresight.add_to(app, std::string(overrides_help) + "\n" + troupe::exit_codes_help);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
   train.overrides = config.overrides = sample.overrides = split.overrides;
   try {
@@ -120,6 +123,7 @@ int main(int argc, char** argv) {
     return app.exit(problem) == 0 ? troupe::exit_done : troupe::exit_usage;
   }
   if (app.got_subcommand("train")) return troupe::train(train);
+  if (foresight.called(app)) return foresight.run(app, split.overrides);
   if (app.got_subcommand("config")) return troupe::show_config(config);
   if (app.got_subcommand("inspect")) return troupe::inspect(inspect);
   if (app.got_subcommand("inject")) return troupe::inject(inject);

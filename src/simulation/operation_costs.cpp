@@ -1,0 +1,116 @@
+#include "src/simulation/operation_costs.hpp"
+
+#include <cmath>
+
+#include "src/model/shard_memory.hpp"
+#include "src/runtime/describe.hpp"
+
+namespace troupe {
+namespace {
+
+Nanos nanos(double seconds) { return Nanos{std::llround(seconds * 1e9)}; }
+
+/// Parameters that each rank holds of what a unit owns, with padding.
+double own_elements(const TrainingEstimate& estimate, std::size_t unit) {
+  return static_cast<double>(ShardMemory::gradient_bytes_of(estimate.layout, unit)) / sizeof(float);
+}
+
+/// fp32 rows of this rank that a gather reads: of all parameters that the unit uses.
+double gathered_elements(const TrainingEstimate& estimate, std::size_t unit) {
+  double sum = 0;
+  for (const ParameterSlot& slot : estimate.layout.units[unit].slots) {
+    const LaidParameter& p = estimate.layout.parameters[slot.parameter];
+    sum += static_cast<double>(p.rows_per_rank * p.description.cols);
+  }
+  return sum;
+}
+
+bool is_of_a_unit(OperationKind kind) {
+  switch (kind) {
+    case OperationKind::load:
+    case OperationKind::scales:
+    case OperationKind::verdict:
+    case OperationKind::snapshot:
+    case OperationKind::save:
+    case OperationKind::keep: return false;
+    default: return true;
+  }
+}
+
+}  // namespace
+
+OperationCosts::OperationCosts(const Inputs& in) {
+  const DeviceModel& device = in.cluster.device;
+  const NetworkModel& network = in.cluster.network;
+  const TrainingEstimate& e = in.estimate;
+  const GroupGeometry shard{in.options.world, 1}, replicate{in.options.replicas, in.options.world}, world{in.options.world * in.options.replicas, 1};
+  const auto memory = [&device](double bytes) { return nanos(bytes / (device.memory_gbps * 1e9 * device.memory_efficiency) + device.kernel_us * 1e-6); };
+  const auto host = [&device](double bytes) { return nanos(bytes / (device.host_gbps * 1e9)); };
+  double owned = 0, fp8 = 0;
+  for (const LaidParameter& p : e.layout.parameters) fp8 += p.fp8 ? static_cast<double>(p.rows_per_rank * p.description.cols) : 0;
+  for (std::size_t u = 0; u < e.units.size(); ++u) {
+    const UnitCost& unit = e.units[u];
+    const auto weights = static_cast<double>(unit.weights_bytes), gradients = static_cast<double>(unit.gradients_bytes);
+    const double own = own_elements(e, u), part = weights / in.options.world;
+    owned += own;
+    UnitTimes times;
+    times.forward = nanos(time_of(e, u, false, device).total());
+    times.backward = nanos(time_of(e, u, true, device).total());
+    times.gather = memory(4 * gathered_elements(e, u) + part) + time_of(network, CollectiveKind::all_gather, shard, weights);
+    times.reduce = memory(in.options.world > 1 ? 0 : 2 * gradients) + time_of(network, CollectiveKind::reduce_scatter, shard, gradients);
+    if (in.options.sums_micro_batches()) times.reduce += memory(3 * gradients);
+    times.accumulate = memory(3 * gradients);
+    times.all_reduce = time_of(network, CollectiveKind::all_reduce, replicate, static_cast<double>(unit.shard_bytes));
+    times.optimize = memory((in.options.ema_decay > 0 ? 40 : 28) * own);
+    units_.push_back(times);
+  }
+  // A batch's tokens are found, cut and copied on the host.
+  load_ = nanos(static_cast<double>(in.options.batch.bytes()) / 200e6 + 20e-6);
+  scales_ = memory(4 * fp8) + time_of(network, CollectiveKind::all_reduce, shard, static_cast<double>(e.layout.float8.converted.size()) * sizeof(float));
+  verdict_ = memory(4 * owned) + time_of(network, CollectiveKind::all_reduce, world, sizeof(VerdictSums));
+  const auto state = static_cast<double>(in.state_bytes);
+  snapshot_ = keep_ = host(state);
+  save_ = nanos(state * static_cast<double>(network.ranks_per_host) / (in.cluster.recovery.disk_gbps * 1e9));
+}
+
+OperationCosts::Kind OperationCosts::kind_of(const Fact& fact) const {
+  return {fact.kind, is_of_a_unit(fact.kind) ? class_of(fact.unit.value(), units_.size()) : UnitClass::first};
+}
+
+std::string OperationCosts::name_of(const Kind& kind) {
+  const std::string name = troupe::name_of(kind.first);
+  if (!is_of_a_unit(kind.first)) return name;
+  return name + (kind.second == UnitClass::first ? " embedding" : kind.second == UnitClass::last ? " head" : " block");
+}
+
+void OperationCosts::correct(const std::map<Kind, double>& factors) {
+  for (const auto& [kind, factor] : factors) factors_[kind] = factor;
+}
+
+Nanos OperationCosts::of(const Fact& fact) const {
+  const Kind kind = kind_of(fact);
+  if (const auto found = fixed_.find(kind); found != fixed_.end()) return found->second;
+  const UnitTimes& unit = units_[is_of_a_unit(fact.kind) ? fact.unit.value() : 0];
+  const Nanos roofline = [&] {
+    switch (fact.kind) {
+      case OperationKind::load: return load_;
+      case OperationKind::scales: return scales_;
+      case OperationKind::gather: return unit.gather;
+      case OperationKind::forward: return unit.forward;
+      case OperationKind::backward: return unit.backward;
+      case OperationKind::accumulate: return unit.accumulate;
+      case OperationKind::reduce: return unit.reduce;
+      case OperationKind::all_reduce: return unit.all_reduce;
+      case OperationKind::verdict: return verdict_;
+      case OperationKind::optimize: return unit.optimize;
+      case OperationKind::snapshot: return snapshot_;
+      case OperationKind::save: return save_;
+      case OperationKind::keep: return keep_;
+    }
+    return Nanos{0};
+  }();
+  const auto factor = factors_.find(kind);
+  return factor == factors_.end() ? roofline : Nanos{std::llround(static_cast<double>(roofline.count()) * factor->second)};
+}
+
+}  // namespace troupe
