@@ -54,6 +54,7 @@ install_packages() {
     <(dpkg-query -W -f '${db:Status-Abbrev} ${Package}\n' "${packages[@]}" 2>/dev/null | sed -n 's/^ii  *//p' | sort))
   [ -z "$missing" ] && return
   echo "  installing packages:" $missing
+  as_root env DEBIAN_FRONTEND=noninteractive dpkg --configure -a >/dev/null  # what an interrupted run left half installed
   as_root apt-get update -qq
   # shellcheck disable=SC2086
   as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
