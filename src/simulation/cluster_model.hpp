@@ -20,13 +20,13 @@ struct DeviceModel {
   double memory_gbps = 0;                                   ///< 1e9 bytes a second
   double memory_gib = 0;                                    ///< 0: not held against anything
   double product_efficiency = 0.69, fp8_efficiency = 0.625, attention_efficiency = 0.55, attention_backward_efficiency = 0.49, memory_efficiency = 0.8;
-  double kernel_us = 0;              ///< of each kernel, beside its work
-  double letter_us = 0;              ///< from the end of an operation to the start of one that a letter of it allows, where the lane is idle
-  double host_gbps = 0;              ///< between device and host memory
-  double library_gib = 0;            ///< what driver and libraries keep for themselves
-  std::int64_t cores = 0;            ///< of the host, which all lanes of its ranks share; 0: lanes have hardware of their own
-  bool one_order = false;            ///< operations start in the plan's order over all lanes, as one thread issues them
-  bool fuses_casts = false;          ///< the maximum of a value is found by the kernel that makes it, and fp8 codes are made in two layouts
+  double kernel_us = 0;      ///< of each kernel, beside its work
+  double letter_us = 0;      ///< from the end of an operation to the start of one that a letter of it allows, where the lane is idle
+  double host_gbps = 0;      ///< between device and host memory
+  double library_gib = 0;    ///< what driver and libraries keep for themselves
+  std::int64_t cores = 0;    ///< of the host, which all lanes of its ranks share; 0: lanes have hardware of their own
+  bool one_order = false;    ///< operations start in the plan's order over all lanes, as one thread issues them
+  bool fuses_casts = false;  ///< the maximum of a value is found by the kernel that makes it, and fp8 codes are made in two layouts
   [[nodiscard]] bool gpu() const noexcept { return cores == 0; }
 };
 void describe(Schema& schema, DeviceModel& model);
@@ -37,7 +37,7 @@ struct NetworkModel {
   double intra_host_gbps = 320, intra_host_us = 4;  ///< what a ring inside a host moves past each rank; each hop's latency
   std::int64_t nics_per_host = 8;
   double nic_gbps = 48, inter_host_us = 12;  ///< what one network card moves each way; each hop's latency
-  double contention = 0;  ///< how much longer what Compute does takes while a collective runs beside it, as a part of itself
+  double contention = 0;                     ///< how much longer what Compute does takes while a collective runs beside it, as a part of itself
 };
 void describe(Schema& schema, NetworkModel& model);
 

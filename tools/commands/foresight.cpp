@@ -41,8 +41,9 @@ int estimate(const ForesightRequest& request) {
 }  // namespace
 
 void ForesightCommands::add_to(CLI::App& app, const std::string& footer) {
-  auto* command = app.add_subcommand("estimate", "Say what a run would take before anything runs: parameters, FLOPs, memory of a rank, bytes of collectives, "
-                                                 "time by the roofline.");
+  auto* command = app.add_subcommand("estimate",
+                                     "Say what a run would take before anything runs: parameters, FLOPs, memory of a rank, bytes of collectives, "
+                                     "time by the roofline.");
   add_common(*command, estimate_);
   command->footer(footer + cluster_help);
 }

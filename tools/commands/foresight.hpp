@@ -15,8 +15,8 @@ struct ForesightRequest {
   std::filesystem::path config;
   std::vector<std::string> overrides;
   std::uint32_t ranks = 1;
-  std::string device = "h200";        ///< --gpu
-  std::filesystem::path network;      ///< --network
+  std::string device = "h200";    ///< --gpu
+  std::filesystem::path network;  ///< --network
   bool json = false;
 };
 

@@ -29,8 +29,7 @@ Result<void> split_layers(PlainRun& plain) {
   const auto model = describe_model(plain.config.model, ByteTokenizer::vocab_size);
   if (!model) return model.error();
   const std::int64_t stages = plain.unbuilt.pipeline;
-  if (stages > model->layers)
-    return Error{fmt::format("parallelism.pipeline_parallel_degree = {}, but the model has {} layers", stages, model->layers)};
+  if (stages > model->layers) return Error{fmt::format("parallelism.pipeline_parallel_degree = {}, but the model has {} layers", stages, model->layers)};
   plain.config.model.n_layers = (model->layers + stages - 1) / stages;
   // The first stage holds one micro-batch for each stage in flight.
   std::int64_t rows = 1;
@@ -65,9 +64,11 @@ Result<PlainRun> plain_run(const JobConfig& config, std::uint32_t ranks) {
   if (p.data_parallel_shard_degree > 0) p.data_parallel_shard_degree *= plain.unbuilt.context;
   plain.config.training.seq_len /= parts;
   if (plain.unbuilt.tensor > 1)
-    plain.notes.push_back(fmt::format("tensor parallelism of {}, not built: state, slots and activations of a rank are a {}th of the layer's", plain.unbuilt.tensor,
-                                      plain.unbuilt.tensor));
-  if (plain.unbuilt.context > 1) plain.notes.push_back(fmt::format("context parallelism of {}, not built: a rank has a {}th of each sequence", plain.unbuilt.context, plain.unbuilt.context));
+    plain.notes.push_back(fmt::format("tensor parallelism of {}, not built: state, slots and activations of a rank are a {}th of the layer's",
+                                      plain.unbuilt.tensor, plain.unbuilt.tensor));
+  if (plain.unbuilt.context > 1)
+    plain.notes.push_back(
+        fmt::format("context parallelism of {}, not built: a rank has a {}th of each sequence", plain.unbuilt.context, plain.unbuilt.context));
   if (plain.unbuilt.expert > 1) plain.notes.push_back(fmt::format("expert parallelism of {}, not built: left out", plain.unbuilt.expert));
   if (plain.unbuilt.pipeline > 1) {
     if (auto split = split_layers(plain); !split) return split.error();
@@ -82,15 +83,24 @@ RankMemory memory_of(const Estimate& e, const JobConfig& config, const JobConfig
   const auto edge = [&edges](EdgeKind kind) { return edges.of(kind).stride * edges.of(kind).slots; };
   for (const MemoryItem& item : e.training.memory) {
     if (item.per_slot) continue;
-    if (item.kind == "fp32 masters") m.weights = item.bytes / tensor;
-    else if (item.kind == "optimizer moments") m.optimizer = item.bytes / tensor;
-    else if (item.kind == "averages of weights") m.averages = item.bytes / tensor;
-    else if (item.kind == "gradient shards") m.gradients = item.bytes / tensor;
-    else if (item.kind == "sums of micro-batches") m.sums = item.bytes / tensor;
-    else if (item.kind == "saved activations") m.activations = item.bytes;
-    else if (item.of_arena) m.workspace += item.bytes;
-    else if (item.placement == Placement::host) m.host_others += item.bytes;
-    else m.others += item.bytes;
+    if (item.kind == "fp32 masters")
+      m.weights = item.bytes / tensor;
+    else if (item.kind == "optimizer moments")
+      m.optimizer = item.bytes / tensor;
+    else if (item.kind == "averages of weights")
+      m.averages = item.bytes / tensor;
+    else if (item.kind == "gradient shards")
+      m.gradients = item.bytes / tensor;
+    else if (item.kind == "sums of micro-batches")
+      m.sums = item.bytes / tensor;
+    else if (item.kind == "saved activations")
+      m.activations = item.bytes;
+    else if (item.of_arena)
+      m.workspace += item.bytes;
+    else if (item.placement == Placement::host)
+      m.host_others += item.bytes;
+    else
+      m.others += item.bytes;
   }
   m.host_state = e.job.options.offload;
   m.batches = edge(EdgeKind::batches) * tensor;
@@ -100,7 +110,8 @@ RankMemory memory_of(const Estimate& e, const JobConfig& config, const JobConfig
   if (plain.elastic.keeps_snapshots()) m.kept = 2 * state_bytes(e.job, e.training) / tensor;
   if (!e.cluster.device.gpu()) return m;
   m.library = static_cast<std::size_t>(e.cluster.device.library_gib * 1073741824.0);
-  m.scratch = 16 * e.training.tapes.sizes.tokens() * static_cast<std::size_t>(e.job.model.heads * e.job.model.head_dim);  // attention's backward, measured at 8B
+  m.scratch =
+      16 * e.training.tapes.sizes.tokens() * static_cast<std::size_t>(e.job.model.heads * e.job.model.head_dim);  // attention's backward, measured at 8B
   return m;
 }
 
@@ -152,10 +163,12 @@ RooflineStep roofline_of(const Estimate& e, double peak) {
   const Fact first_gather{OperationKind::gather, Unit{0}, Micro{0}, false};
   for (const PlannedOperation& operation : e.job.plans.train.operations) {
     const double time = seconds(costs.of(operation));
-    const bool at_end = operation.lane == LaneKind::optimizer || operation.fact.kind == OperationKind::verdict || operation.fact.kind == OperationKind::scales ||
-                        operation.fact == first_gather;
-    if (at_end) step.end += time;
-    else if (operation.lane == LaneKind::comm) step.communication += time;
+    const bool at_end = operation.lane == LaneKind::optimizer || operation.fact.kind == OperationKind::verdict ||
+                        operation.fact.kind == OperationKind::scales || operation.fact == first_gather;
+    if (at_end)
+      step.end += time;
+    else if (operation.lane == LaneKind::comm)
+      step.communication += time;
   }
   step.step = std::max(compute, step.communication) + step.end;
   const double tokens = static_cast<double>(e.job.options.batch.tokens()) * e.job.options.micro_batches;

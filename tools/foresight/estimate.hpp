@@ -32,10 +32,10 @@ struct RankMemory {
   std::size_t averages = 0, sums = 0, others = 0;         ///< moving averages; unsharded sums of micro-batches; counts, scales, rotary table
   std::size_t activations = 0, workspace = 0;             ///< saved for backward; all else of the arena
   std::size_t batches = 0, weight_slots = 0, gradient_slots = 0;
-  std::size_t scratch = 0, library = 0;             ///< of kernels, of driver and libraries: measured on one kind of device, not computed
-  std::size_t snapshot_slots = 0, kept = 0;         ///< in host memory: waiting to be written; in the launcher's, to recover from
+  std::size_t scratch = 0, library = 0;      ///< of kernels, of driver and libraries: measured on one kind of device, not computed
+  std::size_t snapshot_slots = 0, kept = 0;  ///< in host memory: waiting to be written; in the launcher's, to recover from
   std::size_t host_others = 0;
-  bool host_state = false;                          ///< training.enable_cpu_offload
+  bool host_state = false;                             ///< training.enable_cpu_offload
   [[nodiscard]] std::size_t planned() const noexcept;  ///< on the device, by the run's own plan
   [[nodiscard]] std::size_t device() const noexcept { return planned() + scratch + library; }
   [[nodiscard]] std::size_t host() const noexcept;
@@ -43,10 +43,10 @@ struct RankMemory {
 
 /// Times of one rank's step by the roofline, in seconds.
 struct RooflineStep {
-  WorkTime compute;         ///< all forwards and backwards
-  double communication = 0; ///< all collectives but the last ones
-  double end = 0;           ///< what nothing can hide: verdict, optimizer, scales and the first gather, one after the other
-  double step = 0;          ///< the longer of compute and communication, and the end
+  WorkTime compute;                                       ///< all forwards and backwards
+  double communication = 0;                               ///< all collectives but the last ones
+  double end = 0;                                         ///< what nothing can hide: verdict, optimizer, scales and the first gather, one after the other
+  double step = 0;                                        ///< the longer of compute and communication, and the end
   double tokens_per_second = 0, mfu = 0, mfu_causal = 0;  ///< of one rank; parts of the bf16 peak (fp32's where a run computes in it); nan without
 };
 
@@ -54,7 +54,7 @@ struct RooflineStep {
 struct Estimate {
   std::uint32_t ranks = 1;
   ClusterModel cluster;
-  TrainingJob job;             ///< by the very planner that a run uses
+  TrainingJob job;  ///< by the very planner that a run uses
   TrainingEstimate training;
   UnbuiltDegrees unbuilt;
   std::vector<std::string> notes, not_built;

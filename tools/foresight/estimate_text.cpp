@@ -53,7 +53,8 @@ std::string memory_text(const Estimate& e) {
 }
 
 std::string collectives_text(const Estimate& e) {
-  std::string text = fmt::format("collectives of a step, one rank\n  {:<11} {:<13} {:>6} {:>16} {:>18}\n", "operation", "over", "calls", "largest, MiB", "received, MiB");
+  std::string text =
+      fmt::format("collectives of a step, one rank\n  {:<11} {:<13} {:>6} {:>16} {:>18}\n", "operation", "over", "calls", "largest, MiB", "received, MiB");
   std::uint64_t all = 0;
   for (const CollectiveTotal& total : e.collectives) {
     text += fmt::format("  {:<11} {:<13} {:>6} {:>16.3f} {:>18.3f}\n", name_of(total.kind), name_of(total.communicator), total.calls, mebibytes(total.largest),
@@ -95,8 +96,7 @@ std::string estimate_text(const Estimate& e) {
   text += fmt::format("model {}: {} parameters, {:.3f} GFLOP a token ({:.3f} with the half of attention that causality leaves)\n", e.job.model.name,
                       with_thousands(static_cast<double>(e.parameters), 0), e.flops_per_token / 1e9, e.flops_per_token_causal / 1e9);
   text += fmt::format("mesh: dp_replicate {} × dp_shard {}", o.replicas, o.world);
-  if (e.unbuilt.any())
-    text += fmt::format(" (with cp {} in it) × tp {} × pp {}", e.unbuilt.context, e.unbuilt.tensor, e.unbuilt.pipeline);
+  if (e.unbuilt.any()) text += fmt::format(" (with cp {} in it) × tp {} × pp {}", e.unbuilt.context, e.unbuilt.tensor, e.unbuilt.pipeline);
   text += fmt::format(" = {} ranks; {} micro-batch{} of {} × {} tokens a rank and step\n\n", e.ranks, o.micro_batches, o.micro_batches == 1 ? "" : "es",
                       o.batch.rows, o.batch.seq_len);
   return text + memory_text(e) + "\n" + collectives_text(e) + "\n" + roofline_text(e);
