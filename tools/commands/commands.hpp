@@ -77,6 +77,16 @@ struct SetRequest {
 /// Changes keys of a live run at one step on all ranks.
 [[nodiscard]] int set_keys(const SetRequest& request);
 
+struct ChaosRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::uint32_t processes = 2, rounds = 8;
+  std::uint64_t seed = 1;
+  double recover_within = 30;  ///< seconds
+};
+/// Trains again and again under random faults; says whether each run came to the same as an undisturbed one.
+[[nodiscard]] int chaos(const ChaosRequest& request);
+
 /// troupe-worker, which stands beside this program (TROUPE_WORKER overrides).
 [[nodiscard]] std::filesystem::path worker_program();
 

@@ -90,6 +90,20 @@ void add_set(CLI::App& app, troupe::SetRequest& request) {
       troupe::exit_codes_help);
 }
 
+void add_chaos(CLI::App& app, troupe::ChaosRequest& request) {
+  auto* command = app.add_subcommand("chaos", "Train again and again under random faults, and check that each run comes to the same as an undisturbed one.");
+  command->add_option("CONFIG", request.config, "configuration, TOML")->required();
+  command->add_option("--nproc", request.processes, "worker processes, one a rank")->check(CLI::Range(1U, 256U))->capture_default_str();
+  command->add_option("--rounds", request.rounds, "how many runs")->check(CLI::Range(1U, 1000000U))->capture_default_str();
+  command->add_option("--seed", request.seed, "of the first round; each next one has the next")->capture_default_str();
+  command->add_option("--recover-within", request.recover_within, "seconds from a fault to the first new step, at most")->capture_default_str();
+  command->footer(
+      std::string(overrides_help) +
+      "\nRuns in a temporary folder, with elastic.policy = \"respawn\". Faults: kill -9 and SIGSTOP of ranks, kill -9 of the launcher, and fault rules; "
+      "also two at once, and while the run recovers or saves. Exit code 1 if an invariant is broken; the round's seed repeats it. docs/faults.md\n\n" +
+      troupe::exit_codes_help);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -113,8 +127,10 @@ int main(int argc, char** argv) {
   add_set(app, set);
   troupe::ForesightCommands foresight;
   foresight.add_to(app, std::string(overrides_help) + "\n" + troupe::exit_codes_help);
+  troupe::ChaosRequest chaos;
+  add_chaos(app, chaos);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
-  train.overrides = config.overrides = sample.overrides = split.overrides;
+  train.overrides = config.overrides = sample.overrides = chaos.overrides = split.overrides;
   try {
     std::reverse(split.rest.begin(), split.rest.end());  // CLI11 takes them last first
     app.parse(split.rest);
@@ -128,6 +144,7 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("inspect")) return troupe::inspect(inspect);
   if (app.got_subcommand("inject")) return troupe::inject(inject);
   if (app.got_subcommand("set")) return troupe::set_keys(set);
+  if (app.got_subcommand("chaos")) return troupe::chaos(chaos);
   if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
   return troupe::sample(sample);
 }
