@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <string>
@@ -9,13 +10,21 @@
 
 namespace troupe {
 
+/// What became of a request.
+struct Agreed {
+  std::string text;          ///< one line
+  std::uint64_t change = 0;  ///< its number among those that take a new epoch (JobView::changes says how they fare); 0: it is done
+};
+
 /// What somebody wants of a live run.
 struct ChangeRequest {
   std::vector<std::string> set;  ///< "optimizer.lr=1e-4": keys and values, checked
   std::string fault_rule;        ///< or a rule to add, checked
+  std::uint32_t join = 0;        ///< or so many ranks to add
+  std::uint32_t leave = 0;       ///< or so many to let go
   std::string by;                ///< who asks: "troupe set"; empty: only say what would be
-  /// Called once with what was agreed, as one line, or why not; must not block. May be empty.
-  std::function<void(const Result<std::string>&)> answer;
+  /// Called once with what was agreed, or why nothing was; must not block. May be empty.
+  std::function<void(const Result<Agreed>&)> answer;
 };
 
 /// On its way to the Coordinator, who is told by a ChangeRequested letter. Any thread.

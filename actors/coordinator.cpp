@@ -4,44 +4,10 @@
 
 #include <algorithm>
 
+#include "actors/letter_values.hpp"
 #include "src/base/cut_text.hpp"
 
 namespace troupe {
-namespace {
-
-std::vector<ActorPulse> actors_of(schema::Heartbeat::Reader body) {
-  std::vector<ActorPulse> actors;
-  for (const auto actor : body.getActors()) actors.push_back({static_cast<ActorKind>(actor.getActor()), actor.getText(), actor.getWaiting()});
-  return actors;
-}
-
-RankReport value_of(schema::StepReport::Reader body) {
-  RankReport report;
-  report.outcome = static_cast<VerdictOutcome>(body.getOutcome());
-  report.kind = static_cast<StepKind>(body.getKind());
-  report.loss = body.getLoss();
-  report.grad_norm = body.getGradNorm();
-  report.learning_rate = body.getLearningRate();
-  report.tokens = body.getTokens();
-  report.local_tokens = body.getLocalTokens();
-  report.digest = body.getDigest();
-  report.duration = Nanos{static_cast<Nanos::rep>(body.getStepNanos())};
-  report.arena_peak_bytes = body.getArenaPeakBytes();
-  report.bytes_gathered = body.getBytesGathered();
-  report.bytes_reduced = body.getBytesReduced();
-  report.wait_batch = Nanos{static_cast<Nanos::rep>(body.getWaitBatchNanos())};
-  report.non_finite = body.getNonFinite();
-  report.own_loss = body.getOwnLoss();
-  report.wait_weights = Nanos{static_cast<Nanos::rep>(body.getWaitWeightsNanos())};
-  report.wait_gradients = Nanos{static_cast<Nanos::rep>(body.getWaitGradientsNanos())};
-  report.wait_snapshots = Nanos{static_cast<Nanos::rep>(body.getWaitSnapshotsNanos())};
-  report.float8_saturated = body.getFloat8Saturated();
-  report.float8_non_finite = body.getFloat8NonFinite();
-  return report;
-}
-
-}  // namespace
-
 Coordinator::Coordinator(caf::actor_config& config, const ActorSeat& seat, CoordinatorOptions options, JobEvents& events)
     : Actor(config, seat),
       options_(std::move(options)),
@@ -70,6 +36,7 @@ void Coordinator::join(const Letter<schema::Join>& letter) {
                   .restored = Step{body.getRestored()},
                   .incarnation = Incarnation{body.getIncarnation()}};
   if (phase_ == Phase::over || phase_ == Phase::ending) return tell_end(rank.rank);  // its Join and the end have crossed
+  if (coming_.contains(rank.rank) && rank.incarnation == lives_[rank.rank]) return joined_late(rank);
   if (phase_ == Phase::recovering) {
     if (rank.incarnation != lives_[rank.rank] || resting_.contains(rank.rank)) return;  // of a life that is over, or told twice
     rank.restored = restore_.newest().step;                                             // what it found does not matter: it is told what to load
@@ -180,6 +147,8 @@ void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
 
 void Coordinator::stopped(const Letter<schema::Stopped>& letter) {
   if (!epoch_) return;
+  if (phase_ == Phase::changing && hand_over_slot_ && !leaving_.contains(letter.from().rank) && !letter.body().getHandedOver() && not_handed_over_.empty())
+    not_handed_over_ = fmt::format("rank {}: {}", letter.from().rank.value(), letter.body().getProblem().cStr());
   if (phase_ == Phase::recovering) {
     if (!members_.known(letter.from().rank)) return;  // its death has overtaken its last letter
     resting_.insert(letter.from().rank);
@@ -212,7 +181,9 @@ void Coordinator::act() {
     case Phase::running:
       while (auto parts = epoch_->seals.take()) seal(std::move(*parts));
       grant();
-      return drain_when_finished();
+      drain_when_finished();
+      return change_when_due();
+    case Phase::changing: return begin_changed();
     case Phase::recovering: return begin_again();
     case Phase::draining:
     case Phase::ending: return finish_when_stopped();
@@ -232,16 +203,28 @@ void Coordinator::decide_membership() {
 
 void Coordinator::begin(BeginEpoch decision) {
   decision.restore = restore_.newest();
+  if (options_.changes.changes) {
+    auto changes = options_.changes.changes(decision.first_step, static_cast<std::uint32_t>(decision.members.size()));
+    if (!changes) {
+      cause_.reset();
+      return raise({.cause = changes.error().message, .rank = {}, .signal = 0, .final = true});
+    }
+    decision.changes = std::move(*changes);
+  }
   decision.data_row = options_.data_row ? options_.data_row(decision.restore_step) : 0;
-  decision.respawns = respawns_;
+  decision.respawns = 0;
+  for (const Rank member : decision.members) decision.respawns += lives_[member].value();
   if (!horizon_) {
     horizon_.emplace(options_.steps, decision.restore_step);
     history_.emplace(decision.restore_step, options_.tokens_before ? options_.tokens_before(decision.restore_step) : 0);
   }
   horizon_->rewind(decision.restore_step);
+  horizon_->pause_after(std::nullopt);
+  world_ = {decision.members.begin(), decision.members.end()};
   restore_.epoch_begins(decision.restore);
   cause_.reset();
   epoch_.emplace(decision, history_->tokens_at(decision.restore_step));
+  plan_next_epoch();
   enter_epoch(decision.epoch);
   enter(Phase::preparing);
   events_.epoch_begun(decision);
@@ -257,6 +240,8 @@ void Coordinator::begin(BeginEpoch decision) {
     }
     body.setDataRow(decision.data_row);
     body.setRespawns(decision.respawns);
+    auto changes = body.initChanges(static_cast<unsigned>(decision.changes.size()));
+    for (unsigned i = 0; i < changes.size(); ++i) changes.set(i, decision.changes[i]);
     auto rules = body.initFaultRules(static_cast<unsigned>(fault_rules_.size()));
     for (unsigned i = 0; i < rules.size(); ++i) rules.set(i, fault_rules_[i]);
   });
@@ -267,6 +252,8 @@ void Coordinator::start_steps() {
   if (const auto problem = compare_plans(epoch_->plans)) return raise({.cause = *problem, .rank = {}, .signal = 0, .final = true});
   enter(Phase::running);
   events_.epoch_ready(epoch(), epoch_->arena_bytes);
+  settle_changes();
+  plan_next_epoch();
   const bool stopped_early = stop_asked_ && history_->newest() == options_.epoch.restore_step;
   if (stopped_early || epoch_->begun.first_step > horizon_->last_step()) {  // nothing to do: a stop during the start, or a finished run
     enter(Phase::draining);
@@ -364,6 +351,7 @@ void Coordinator::end_epoch() {
   enter(Phase::ending);
   if (epoch_) {
     for (const Rank member : epoch_->begun.members) tell_end(member);
+    for (const Rank waiting : ready_) tell_end(waiting);
   } else {
     for (const JoinedRank& member : members_.all_joined()) tell_end(member.rank);
   }

@@ -23,13 +23,33 @@ namespace troupe {
 
 /// What becomes of the run when a fault ends an epoch ([elastic]).
 struct RecoveryOptions {
-  bool respawn = false;          ///< go on with the same world, dead processes started again; else the first fault ends the run
+  bool respawn = false;          ///< go on with the same world, dead processes started again
+  bool shrink = false;           ///< go on with the ranks that are left; neither: the first fault ends the run
+  std::uint32_t min_ranks = 1;   ///< shrink: with fewer the run ends
   std::uint32_t attempts = 3;    ///< epochs that may end without a new step before the run does
   std::uint32_t keep_every = 0;  ///< steps between snapshots in the host agents' memory; 0: none
-  /// Kills what is left of the rank's process, then starts it again. Must not block.
+  /// Kills what is left of the rank's process, if there is any, then starts it (again). Must not block.
   std::function<void(Rank, Incarnation)> start_again;
+  /// The rank's process belongs to the job no more; `kill`: what is left of it is killed, else it ends by itself. Must not block.
+  std::function<void(Rank, bool kill)> let_go = {};
+  [[nodiscard]] bool elastic() const noexcept { return respawn || shrink; }
   /// What a step trains on, for the error of a step that always fails: "rows 8 to 11 of the data order". Empty: nothing is said.
   std::function<std::string(Step)> describe_data;
+};
+
+/// What an epoch's configuration is; pure in the step, but for what was agreed in between. Empty functions: nothing changes.
+struct EpochChanges {
+  /// The first step after this one whose configuration takes a new epoch.
+  std::function<std::optional<Step>(Step after)> next;
+  /// What the ranks of an epoch that begins with this step change in the run's configuration; the error says why so many ranks cannot run it.
+  std::function<Result<std::vector<std::string>>(Step first, std::uint32_t ranks)> changes;
+  /// Does this take a new epoch? The error says why it cannot be had in a live run of so many ranks.
+  std::function<Result<bool>(const std::vector<std::string>&, std::uint32_t ranks)> takes_epoch;
+  /// What was to begin with this step did not: it runs as the one before.
+  std::function<void(Step)> withdraw;
+  /// What it means for memory and plans, for whoever only asks.
+  std::function<std::string(const std::vector<std::string>&, std::uint32_t ranks)> describe;
+  std::uint32_t most_ranks = 0;  ///< of this host; 0: none can be added or let go, for nobody holds their states meanwhile
 };
 
 struct CoordinatorOptions {
@@ -50,6 +70,7 @@ struct CoordinatorOptions {
   std::function<void(Step, EpochId)> give_up;
   /// Changes keys of the live run from a step on that was not granted yet; the error says why not. Empty: nothing can be changed.
   std::function<Result<void>(const std::vector<std::string>&, Step from)> change;
+  EpochChanges changes;
   std::shared_ptr<ChangeRequests> requests;  ///< null: nobody asks
   std::shared_ptr<JobBoard> board;           ///< null: nobody looks
   Lane* storage = nullptr;                   ///< outlives the actor
@@ -70,7 +91,7 @@ class Coordinator final : public Actor<Coordinator> {
   void act();
 
  private:
-  enum class Phase { gathering, preparing, running, recovering, draining, ending, over };
+  enum class Phase { gathering, preparing, running, changing, recovering, draining, ending, over };
   struct Fault {
     std::string cause;
     std::optional<Rank> rank;
@@ -83,10 +104,14 @@ class Coordinator final : public Actor<Coordinator> {
     Epoch(const BeginEpoch& begin, std::uint64_t tokens_before)
         : begun(begin),
           reports(static_cast<std::uint32_t>(begin.members.size()), begin.restore_step, tokens_before),
-          seals(begin.epoch, static_cast<std::uint32_t>(begin.members.size())) {}
+          seals(begin.epoch, static_cast<std::uint32_t>(begin.members.size())),
+          layout(layout_of(begin)) {}
+    /// Of ranks and configuration.
+    [[nodiscard]] static std::uint64_t layout_of(const BeginEpoch& begin);
     BeginEpoch begun;
     StepJoin reports;
     SealBook seals;
+    std::uint64_t layout;
     std::map<Rank, PlanHashes> plans;
     std::uint64_t arena_bytes = 0;
     std::set<Rank> stopped;
@@ -128,7 +153,7 @@ class Coordinator final : public Actor<Coordinator> {
   void process_ended(Rank rank, Fault fault);
   /// Once all that live are at rest and the dead are back.
   void begin_again();
-  void note_progress(const StepRecord& record);
+  void note_progress(StepRecord record);
   void snapshot_sealed(Step step);
   /// EpochEnd with the cause, if there is one.
   void tell_end(Rank member);
@@ -136,9 +161,31 @@ class Coordinator final : public Actor<Coordinator> {
   /// An exception of a handler or of JobEvents: the job's books may be wrong, so it ends.
   void handler_failed(const std::string& cause) override;
   // coordinator_live.cpp
-  [[nodiscard]] Result<std::string> agree(const ChangeRequest& request);
+  [[nodiscard]] Result<Agreed> agree(const ChangeRequest& request);
   void show();
   [[nodiscard]] const char* name_of_phase() const;
+  // coordinator_epochs.cpp
+  /// Says with which step the epoch ends because another one follows, if any does.
+  void plan_next_epoch();
+  /// The last step of an epoch that another one follows is told everywhere: all leave their state where the next epoch's ranks find it.
+  void change_when_due();
+  void begin_changed();
+  /// Begins with who belongs to the world now, from the newest restore point.
+  void begin_next();
+  [[nodiscard]] bool is_member(Rank rank) const;
+  /// A process of no member: one that was to join, or was let go. False: it is none of these.
+  bool stranger_ended(Rank rank, const std::string& cause);
+  /// The rank is no member of epochs to come. Says why the run cannot go on without it.
+  [[nodiscard]] std::optional<std::string> let_go(Rank rank);
+  [[nodiscard]] Result<Agreed> agree_on_ranks(const ChangeRequest& request);
+  [[nodiscard]] Result<Agreed> agree_on_epoch(const ChangeRequest& request);
+  void joined_late(const JoinedRank& rank);
+  /// What was to begin with the epoch that could not.
+  void withdraw(const std::string& problem);
+  /// The epoch runs: what it brought is in force.
+  void settle_changes();
+  void refuse_joins(Rank rank, const std::string& cause);
+  void let_leave();
   // coordinator_deadlines.cpp
   void check_deadlines();
   void check_rest();
@@ -168,8 +215,15 @@ class Coordinator final : public Actor<Coordinator> {
   bool stop_asked_ = false;
   std::optional<Step> sealed_;
   std::vector<std::string> fault_rules_;  ///< sent to the live run
-  std::vector<std::string> changes_;      ///< agreed, as lines
-  std::deque<Nanos> told_;                ///< when the last steps were
+  std::vector<ChangeView> changes_;       ///< agreed
+  std::set<Rank> world_;                  ///< members of the epochs to come
+  std::set<Rank> coming_, ready_;         ///< processes that were started to join, and those that wait for the next epoch
+  std::set<Rank> leaving_, left_;         ///< to be let go with the epoch's end, and who was
+  std::set<Rank> newcomers_;              ///< of the epoch that begins
+  std::optional<std::uint32_t> hand_over_slot_;
+  std::string not_handed_over_;    ///< the first reason
+  std::optional<Step> tentative_;  ///< the epoch that begins is the first with the configuration of this step: it may turn out not to be possible
+  std::deque<Nanos> told_;         ///< when the last steps were
 };
 
 }  // namespace troupe

@@ -24,6 +24,7 @@ void Coordinator::check_deadlines() {
   if (phase_ == Phase::gathering) return;  // decide_epoch() knows its own deadline
   if (phase_ == Phase::recovering) return check_rest();
   if (const auto rank = members_.silent(now, options_.heartbeat_timeout)) {
+    if (!is_member(*rank)) return (void)stranger_ended(*rank, fmt::format("rank {} has sent no heartbeat", rank->value()));
     dead_.insert(*rank);
     return raise({.cause = fmt::format("rank {} has sent no heartbeat for {:.0f} s: its process is stopped or its host is gone", rank->value(),
                                        seconds(options_.heartbeat_timeout)),
@@ -35,6 +36,10 @@ void Coordinator::check_deadlines() {
   if (phase_ == Phase::preparing && now - phase_since_ > options_.epoch.init_timeout)
     return raise({.cause = fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks are ready for the first step; {}",
                                        seconds(options_.epoch.init_timeout), epoch_->plans.size(), epoch_->begun.members.size(), members_.describe_slowest()),
+                  .rank = {}});
+  if (phase_ == Phase::changing && now - phase_since_ > std::max(options_.stop_timeout, options_.train_timeout))
+    return raise({.cause = fmt::format("after {:.0f} s {} of {} ranks have left their state for the next epoch; {}", seconds(now - phase_since_),
+                                       epoch_->stopped.size(), epoch_->begun.members.size(), members_.describe_slowest(epoch_->stopped)),
                   .rank = {}});
   if (phase_ == Phase::running) check_progress(now);
 }

@@ -15,14 +15,14 @@ void Coordinator::fault_fired(const Letter<schema::FaultFired>& letter) {
 void Coordinator::change_requested(const Letter<schema::ChangeRequested>&) {
   if (!options_.requests) return;
   for (const ChangeRequest& request : options_.requests->take()) {
-    const Result<std::string> agreed = agree(request);
+    const Result<Agreed> agreed = agree(request);
     if (request.answer) request.answer(agreed);
   }
 }
 
 /// Nothing that was granted changes any more, so what is agreed takes effect with the first step that was not: on all ranks at once, and again
 /// if that step runs again after a fault.
-Result<std::string> Coordinator::agree(const ChangeRequest& request) {
+Result<Agreed> Coordinator::agree(const ChangeRequest& request) {
   if (phase_ == Phase::draining || phase_ == Phase::ending || phase_ == Phase::over) return Error{"the run is ending: nothing is changed any more"};
   const Step from = horizon_ ? horizon_->furthest().next() : options_.epoch.restore_step.next();
   if (!request.fault_rule.empty()) {
@@ -34,17 +34,24 @@ Result<std::string> Coordinator::agree(const ChangeRequest& request) {
           for (unsigned i = 0; i < rules.size(); ++i) rules.set(i, fault_rules_[i]);
         });
     events_.changed(from, {"faults.rules += " + request.fault_rule}, request.by);
-    return fmt::format("rule \"{}\" is in force on all ranks", request.fault_rule);
+    return Agreed{fmt::format("rule \"{}\" is in force on all ranks", request.fault_rule)};
   }
   if (from > (horizon_ ? horizon_->last_step() : options_.steps.last_step)) return Error{"no step is left that a change could take effect with"};
+  if (request.join > 0 || request.leave > 0) return agree_on_ranks(request);
   if (!options_.change) return Error{"this run takes no changes"};
+  if (options_.changes.takes_epoch) {
+    const auto epoch_wide = options_.changes.takes_epoch(request.set, static_cast<std::uint32_t>(world_.empty() ? options_.epoch.world_size : world_.size()));
+    if (!epoch_wide) return epoch_wide.error();
+    if (*epoch_wide) return agree_on_epoch(request);
+  }
   std::string all;
   for (const std::string& change : request.set) all += (all.empty() ? "" : ", ") + change;
-  if (request.by.empty()) return fmt::format("{} would be in force from about step {} on, on all ranks; memory and plans stay as they are", all, from.value());
+  if (request.by.empty())
+    return Agreed{fmt::format("{} would be in force from about step {} on, on all ranks; memory and plans stay as they are", all, from.value())};
   if (auto taken = options_.change(request.set, from); !taken) return taken.error();
-  changes_.push_back(fmt::format("from step {} on: {} ({})", from.value(), all, request.by));
+  changes_.push_back({.number = changes_.size() + 1, .from = from, .text = all, .by = request.by});
   events_.changed(from, request.set, request.by);
-  return fmt::format("{} from step {} on, on all ranks", all, from.value());
+  return Agreed{fmt::format("{} from step {} on, on all ranks", all, from.value())};
 }
 
 const char* Coordinator::name_of_phase() const {
@@ -52,6 +59,7 @@ const char* Coordinator::name_of_phase() const {
     case Phase::gathering: return "waiting for ranks to join";
     case Phase::preparing: return "preparing";
     case Phase::running: return "running";
+    case Phase::changing: return "between two epochs";
     case Phase::recovering: return "recovering";
     case Phase::draining: return "draining";
     case Phase::ending: return "ending";
@@ -65,7 +73,7 @@ void Coordinator::show() {
   JobView view;
   view.taken = runtime().clock.now();
   view.phase = name_of_phase();
-  view.world_size = options_.epoch.world_size;
+  view.world_size = world_.empty() ? options_.epoch.world_size : static_cast<std::uint32_t>(world_.size());
   view.epoch = epoch();
   view.newest = history_ ? history_->newest() : options_.epoch.restore_step;
   view.granted = horizon_ ? horizon_->granted() : view.newest;
@@ -76,13 +84,16 @@ void Coordinator::show() {
   view.restore = describe(restore_.newest());
   view.respawns = respawns_;
   view.changes = changes_;
-  for (Rank rank{0}; rank.value() < view.world_size; ++rank) {
+  std::set<Rank> ranks = world_;
+  ranks.insert(ready_.begin(), ready_.end());
+  for (Rank rank{0}; world_.empty() && rank.value() < view.world_size; ++rank) ranks.insert(rank);
+  for (const Rank rank : ranks) {
     const auto found = std::ranges::find(members_.all_joined(), rank, &JoinedRank::rank);
     const auto pulse = members_.pulses().find(rank);
     if (found == members_.all_joined().end() || pulse == members_.pulses().end())
       view.absent.push_back(rank);
     else
-      view.ranks.push_back({*found, pulse->second, phase_ == Phase::recovering && resting_.contains(rank)});
+      view.ranks.push_back({*found, pulse->second, (phase_ == Phase::recovering && resting_.contains(rank)) || ready_.contains(rank)});
   }
   options_.board->put(std::move(view));
 }

@@ -6,24 +6,37 @@
 namespace troupe {
 
 bool Coordinator::recovers(const Fault& fault) const {
-  return options_.recovery.respawn && !fault.final && (phase_ == Phase::preparing || phase_ == Phase::running);
+  if (fault.final) return false;
+  // A changed epoch that a rank cannot build, or whose new rank dies, is given up: the run goes on as it was, whatever the policy.
+  const bool newcomer = fault.rank && newcomers_.contains(*fault.rank);
+  if (phase_ == Phase::preparing && ((tentative_ && !fault.process_gone) || newcomer)) return true;
+  return options_.recovery.elastic() && (phase_ == Phase::preparing || phase_ == Phase::running || phase_ == Phase::changing);
 }
 
 void Coordinator::process_ended(Rank rank, Fault fault) {
   fault.process_gone = true;
+  if (stranger_ended(rank, fault.cause)) return;
   dead_.insert(rank);
-  if (epoch_ && phase_ != Phase::recovering && epoch_->stopped.contains(rank)) return;  // it had stopped as it should
-  if (rank.value() >= options_.epoch.world_size) {                                      // a loader process: nothing begins without it
+  const bool stays = phase_ == Phase::recovering || (phase_ == Phase::changing && !leaving_.contains(rank));
+  if (epoch_ && !stays && epoch_->stopped.contains(rank)) return;  // it had stopped as it should
+  if (rank.value() >= options_.epoch.world_size) {                 // a loader process: nothing begins without it
     fault.final = true;
     if (phase_ == Phase::recovering) cause_.reset();
     return raise(std::move(fault));
   }
-  if (phase_ == Phase::draining && options_.recovery.respawn) {  // all steps are told and saved: nobody needs it any more
+  if (phase_ == Phase::draining && options_.recovery.elastic()) {  // all steps are told and saved: nobody needs it any more
     events_.fault(fault.cause + "; its work was done", rank, false);
     return;
   }
   if (phase_ != Phase::recovering) return raise(std::move(fault));
   events_.fault(fault.cause, rank, false);
+  if (options_.recovery.shrink || newcomers_.contains(rank)) {
+    const auto too_few = let_go(rank);
+    if (!too_few) return;
+    cause_ = std::move(fault);
+    cause_->cause += "; " + *too_few;
+    return end_epoch();
+  }
   if (++deaths_[rank] < options_.recovery.attempts) return start_again(rank);
   cause_ = std::move(fault);
   cause_->cause += fmt::format("; its process has ended {} times since step {} (elastic.attempts)", deaths_[rank], history_->newest().value());
@@ -37,15 +50,24 @@ std::optional<std::string> Coordinator::recover() {
   if (phase_ == Phase::running && ++attempts_ >= most)
     return fmt::format("step {} has now ended {} epochs (elastic.attempts){}", next.value(), attempts_,
                        options_.recovery.describe_data ? "; it trains on " + options_.recovery.describe_data(next) : std::string{});
-  if (cause_->process_gone && ++deaths_[*cause_->rank] >= most)
+  const bool goes = cause_->process_gone && (options_.recovery.shrink || newcomers_.contains(*cause_->rank));
+  if (cause_->process_gone && !goes && ++deaths_[*cause_->rank] >= most)
     return fmt::format("its process has ended {} times since step {} (elastic.attempts)", deaths_[*cause_->rank], history_->newest().value());
   if (phase_ == Phase::preparing && !cause_->process_gone && ++failed_starts_ >= most)
     return fmt::format("{} epochs after step {} could not begin (elastic.attempts)", failed_starts_, history_->newest().value());
+  if (goes)
+    if (auto too_few = let_go(*cause_->rank)) return too_few;
+  if (phase_ == Phase::preparing && tentative_ && !cause_->process_gone) withdraw(cause_->cause);
+  if (phase_ == Phase::changing) {  // whoever was let go has perhaps gone already
+    std::erase_if(leaving_, [this](Rank rank) { return !epoch_->stopped.contains(rank); });
+    let_leave();
+    hand_over_slot_.reset();
+  }
   events_.recovering(epoch(), std::max(attempts_, 1U));
   enter(Phase::recovering);
   resting_.clear();
   restore_.epoch_ended();
-  if (cause_->process_gone) start_again(*cause_->rank);
+  if (cause_->process_gone && !goes) start_again(*cause_->rank);
   for (const Rank member : epoch_->begun.members)
     if (!dead_.contains(member)) tell_end(member);
   return std::nullopt;
@@ -63,22 +85,16 @@ void Coordinator::start_again(Rank rank) {
 }
 
 void Coordinator::begin_again() {
-  if (resting_.size() < epoch_->begun.members.size() && runtime().clock.now() - phase_since_ < options_.epoch.init_timeout) return;
-  EpochOptions options = options_.epoch;
-  options.previous = epoch();
-  options.restore_step = restore_.newest().step;
-  std::vector<JoinedRank> members = members_.all_joined();
-  std::erase_if(members, [this](const JoinedRank& member) { return !resting_.contains(member.rank); });
-  for (JoinedRank& member : members) member.restored = options.restore_step;  // they are told what to load
-  const EpochDecision decision = decide_epoch(runtime().clock.now() - phase_since_, members, options);
-  if (const auto* refusal = std::get_if<RefuseEpoch>(&decision)) {
-    cause_.reset();
-    return raise({.cause = refusal->problem, .rank = refusal->rank, .signal = 0, .final = true});
-  }
-  if (const auto* next = std::get_if<BeginEpoch>(&decision)) begin(*next);
+  const auto rests = [this](Rank rank) { return resting_.contains(rank) || ready_.contains(rank); };
+  const bool all = std::ranges::all_of(world_, rests) && std::ranges::none_of(epoch_->begun.members, [&](Rank member) {
+                     return !world_.contains(member) && !dead_.contains(member) && !rests(member);  // to be let go, and still at work
+                   });
+  if (!all && runtime().clock.now() - phase_since_ < options_.epoch.init_timeout) return;
+  begin_next();
 }
 
-void Coordinator::note_progress(const StepRecord& record) {
+void Coordinator::note_progress(StepRecord record) {
+  record.layout = epoch_->layout;
   const StepHistory::Told told = history_->add(record);
   if (!told.difference.empty())
     return raise({.cause = fmt::format("step {} ran again in epoch {} and did not repeat itself: {}; a run that cannot repeat itself cannot recover exactly",
@@ -95,7 +111,7 @@ void Coordinator::note_progress(const StepRecord& record) {
   if (disturbed_at_) events_.recovered(epoch(), record.step, runtime().clock.now() - *disturbed_at_);
   disturbed_at_.reset();
   events_.step(record);
-  if (!options_.recovery.respawn) history_->forget_before(record.step);  // nothing goes back
+  if (!options_.recovery.elastic()) history_->forget_before(record.step);  // nothing goes back, but for a change that fails
 }
 
 void Coordinator::snapshot_sealed(Step step) {

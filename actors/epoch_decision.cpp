@@ -15,7 +15,7 @@ std::string name_of_place(const JoinedRank& rank) { return fmt::format("rank {} 
 
 std::optional<RefuseEpoch> refuse_member(const JoinedRank& member, const JoinedRank* earlier, const EpochOptions& options) {
   const auto refuse = [&](std::string problem) { return RefuseEpoch{member.rank, std::move(problem)}; };
-  if (member.rank.value() >= options.world_size)
+  if (options.members.empty() && member.rank.value() >= options.world_size)
     return refuse(fmt::format("{} joined a job of {} ranks; ranks count from 0 to {}: start it with a rank in that range", name_of_place(member),
                               options.world_size, options.world_size - 1));
   if (earlier != nullptr)
@@ -34,12 +34,12 @@ std::optional<RefuseEpoch> refuse_member(const JoinedRank& member, const JoinedR
   return std::nullopt;
 }
 
-std::string absent_ranks(std::span<const JoinedRank> joined, std::uint32_t world_size) {
+std::string absent_ranks(std::span<const JoinedRank> joined, std::span<const Rank> members) {
   std::set<Rank> present;
   for (const JoinedRank& member : joined) present.insert(member.rank);
   std::string names;
   std::size_t count = 0;
-  for (Rank rank{0}; rank.value() < world_size; ++rank) {
+  for (const Rank rank : members) {
     if (present.contains(rank)) continue;
     if (++count > 16) return names + ", …";
     names += fmt::format("{}{}", names.empty() ? "" : ", ", rank.value());
@@ -54,19 +54,21 @@ EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, con
     return RefuseEpoch{std::nullopt,
                        fmt::format("a job of {} ranks: this version takes at most {}, as the letter that begins an epoch names all of them; start fewer",
                                    options.world_size, largest_world)};
+  std::vector<Rank> wanted = options.members;
+  for (Rank rank{0}; options.members.empty() && rank.value() < options.world_size; ++rank) wanted.push_back(rank);
   std::map<Rank, const JoinedRank*> members;
   for (const JoinedRank& member : joined) {
     const auto earlier = members.find(member.rank);
     if (auto refusal = refuse_member(member, earlier == members.end() ? nullptr : earlier->second, options)) return *refusal;
-    members[member.rank] = &member;
+    if (std::ranges::binary_search(wanted, member.rank)) members[member.rank] = &member;
   }
-  if (members.size() < options.world_size) {
+  if (members.size() < wanted.size()) {
     if (waited < options.init_timeout) return KeepWaiting{};
-    const std::string absent = absent_ranks(joined, options.world_size);
+    const std::string absent = absent_ranks(joined, wanted);
     return RefuseEpoch{
         std::nullopt,
         fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks have joined; absent: rank {}. Look at their logs, or whether they were started",
-                    std::chrono::duration<double>(options.init_timeout).count(), members.size(), options.world_size, absent)};
+                    std::chrono::duration<double>(options.init_timeout).count(), members.size(), wanted.size(), absent)};
   }
   const EpochId epoch = options.previous.next();
   BeginEpoch begin{.epoch = epoch,

@@ -26,6 +26,7 @@ struct EpochOptions {
   Step restore_step;                              ///< sealed checkpoint that the job resumes from; 0: none
   std::string job;                                ///< unique for each run: names communicators
   EpochId previous{0};
+  std::vector<Rank> members = {};  ///< who must be there, in order; empty: ranks 0 to world_size − 1
 };
 
 /// The epoch begins at `first_step` from the state after `restore_step` (0: from the seed); `restore` says where that lies.
@@ -35,8 +36,9 @@ struct BeginEpoch {
   Step first_step, restore_step;
   std::string communicator_tag;
   EpochOrigin restore = {};
-  std::uint64_t data_row = 0;  ///< rows of data used before first_step
-  std::uint64_t respawns = 0;  ///< processes that were started again so far
+  std::uint64_t data_row = 0;             ///< rows of data used before first_step
+  std::uint64_t respawns = 0;             ///< incarnations of the members' processes, summed
+  std::vector<std::string> changes = {};  ///< of the run's configuration, "key=value", that hold in this epoch
 };
 struct KeepWaiting {};
 struct RefuseEpoch {
@@ -45,8 +47,8 @@ struct RefuseEpoch {
 };
 using EpochDecision = std::variant<KeepWaiting, BeginEpoch, RefuseEpoch>;
 
-/// `waited`: since the Coordinator began to listen. Refuses as soon as what is known cannot become an epoch: a world too large, a rank outside the
-/// world, one that joined twice, another world size or config than the Coordinator's, one that does not see the checkpoint to resume from; or, after the
+/// `waited`: since the Coordinator began to listen. Refuses as soon as what is known cannot become an epoch: a world too large, a rank that is no
+/// member, one that joined twice, another world size or config than the Coordinator's, one that does not see the checkpoint to resume from; or, after the
 /// timeout, because ranks are absent.
 [[nodiscard]] EpochDecision decide_epoch(Nanos waited, std::span<const JoinedRank> joined, const EpochOptions& options);
 

@@ -5,7 +5,8 @@ namespace troupe {
 std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving) {
   std::vector<StepGrant> grants;
   if (policy_.wait_for_saves && saving) return grants;
-  const Step until = grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead);
+  Step until = grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead);
+  if (pause_) until = std::min(until, std::max(granted_, *pause_));
   while (granted_ < until) {
     ++granted_;
     grants.push_back(StepGrant{.step = granted_,

@@ -34,6 +34,9 @@ class HorizonBook {
     furthest_ = std::max(furthest_, granted_);
     granted_ = step;
   }
+  /// No step past this one is granted: the epoch ends with it and another follows. Nothing: none does.
+  void pause_after(std::optional<Step> step) noexcept { pause_ = step; }
+  [[nodiscard]] std::optional<Step> pause() const noexcept { return pause_; }
   /// The run ends with the next step to be granted, if it is not granted its last already. Returns the step it ends with.
   Step stop();
   [[nodiscard]] Step granted() const noexcept { return granted_; }
@@ -47,6 +50,7 @@ class HorizonBook {
   StepPolicy policy_;
   Step granted_;
   Step furthest_;  ///< before a rewind
+  std::optional<Step> pause_;
   bool stopping_ = false;
 };
 

@@ -48,6 +48,14 @@ class JobEvents {
   virtual void fault_fired(Rank /*rank*/, std::uint32_t /*rule*/, const Where& /*where*/, const std::string& /*operation*/) {}
   /// A change of the configuration was agreed: it takes effect with this step.
   virtual void changed(Step /*from*/, const std::vector<std::string>& /*changes*/, const std::string& /*by*/) {}
+  /// What was agreed and takes a new epoch is in force, or (with `problem`) was refused by a rank after all.
+  virtual void change_settled(Step /*from*/, const std::string& /*change*/, const std::string& /*problem*/) {}
+  /// All have reported the last step of the epoch: it ends, and another follows with other members or another configuration.
+  virtual void epoch_ends(EpochId /*epoch*/, Step /*after*/) {}
+  /// A process is started to join the run as this rank.
+  virtual void rank_added(Rank /*rank*/, Incarnation /*incarnation*/) {}
+  /// The rank is no member any more; so many are left.
+  virtual void rank_let_go(Rank /*rank*/, std::uint32_t /*left*/) {}
   /// Exactly once, last.
   virtual void finished(const JobEnd& end) = 0;
 };

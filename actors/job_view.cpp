@@ -38,11 +38,16 @@ std::string JobView::headline(Nanos now) const {
                      steps_per_second > 0 ? fmt::format(", {:.1f} steps/s", steps_per_second) : "");
 }
 
+std::string ChangeView::line() const {
+  const char* const how = state == State::refused ? "; refused: " : state == State::waits ? "; waits for its epoch" : "";
+  return fmt::format("from step {} on: {} ({}){}{}", from.value(), text, by, how, state == State::refused ? problem : std::string{});
+}
+
 std::string JobView::text(Nanos now) const {
   std::string out = headline(now) + "\n";
   out += fmt::format("  a fault would go back to {}; {} process{} started again so far\n", restore.empty() ? "the start" : restore, respawns,
                      respawns == 1 ? " was" : "es were");
-  for (const std::string& change : changes) out += "  changed: " + change + "\n";
+  for (const ChangeView& change : changes) out += "  changed: " + change.line() + "\n";
   for (const RankView& rank : ranks) {
     const Nanos quiet = now - rank.pulse.heard;
     out += fmt::format("rank {}  pid {} on {}{}  step {}  {:.1f} MiB  heard {:.1f} s ago{}\n", rank.joined.rank.value(), rank.joined.pid, rank.joined.host,

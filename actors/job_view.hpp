@@ -19,6 +19,19 @@ struct RankView {
   bool resting = false;  ///< stopped, or joined anew, while the job recovers
 };
 
+/// A change that was agreed.
+struct ChangeView {
+  std::uint64_t number = 0;  ///< from 1
+  Step from = {};            ///< the first step with it
+  std::string text = {}, by = {};
+  enum class State : std::uint8_t { waits, in_force, refused } state = State::in_force;
+  std::string problem = {};  ///< why it was refused after all
+  bool epoch = false;        ///< takes a new epoch
+  std::vector<Rank> joins = {}, leaves = {};
+  /// "from step 7 on: optimizer.lr=1e-4 (troupe set)".
+  [[nodiscard]] std::string line() const;
+};
+
 /// A job at one moment, as its Coordinator knows it. A value.
 struct JobView {
   Nanos taken{0};
@@ -32,7 +45,7 @@ struct JobView {
   std::uint64_t respawns = 0;
   std::vector<RankView> ranks;  ///< in rank order; absent ones are missing
   std::vector<Rank> absent;
-  std::vector<std::string> changes;  ///< agreed so far: "step 7: optimizer.lr=1e-4"
+  std::vector<ChangeView> changes;  ///< agreed so far
 
   /// "rank 2 (pid 77 on host) has been silent for 41.0 s … and holds up the others in comm: reduce L5", "rank 1 is absent", or how far the run
   /// is; one line. `now`: of the same clock.

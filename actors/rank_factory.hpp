@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -18,9 +19,13 @@ struct EpochStart {
   std::vector<Rank> members;      ///< in rank order
   Step first_step, restore_step;  ///< restore_step 0: initialise from the seed
   std::string communicator_tag;
-  EpochOrigin restore = {};    ///< where the state after restore_step lies
-  std::uint64_t data_row = 0;  ///< rows of data used before first_step
-  std::uint64_t respawns = 0;  ///< processes that were started again so far
+  EpochOrigin restore = {};               ///< where the state after restore_step lies
+  std::uint64_t data_row = 0;             ///< rows of data used before first_step
+  std::uint64_t respawns = 0;             ///< incarnations of the members' processes, summed
+  std::vector<std::string> changes = {};  ///< of the run's configuration, "key=value", in order
+  /// Position of the rank among the members, which is its rank in the mesh.
+  [[nodiscard]] std::uint32_t place() const noexcept { return static_cast<std::uint32_t>(std::ranges::find(members, rank) - members.begin()); }
+  [[nodiscard]] std::uint32_t world() const noexcept { return static_cast<std::uint32_t>(members.size()); }
 };
 
 /// What one rank stands on during one epoch: device memory, programs, plans, communicators, restored state.
@@ -35,6 +40,9 @@ class RankBody {
   /// Sets the halt word, so that no kernel writes state any more, and aborts all communicators, so that running work returns.
   /// Any thread, repeatedly, never blocks.
   virtual void abort(const std::string& cause) noexcept = 0;
+  /// Leaves the state, which stands after `step`, in a slot of the host agent's memory, for the ranks of the next epoch. The rank's actors have
+  /// stopped and its lanes are idle. Blocks; on the Supervisor's own lane. Throws with what is wrong.
+  virtual void hand_over(EpochId /*epoch*/, Step /*step*/, std::uint32_t /*slot*/) { throw std::runtime_error("this rank cannot hand its state over"); }
 };
 
 /// The state that an epoch was to begin from cannot be read; another may be.

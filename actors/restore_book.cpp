@@ -33,12 +33,25 @@ std::optional<std::uint32_t> RestoreBook::open_keep(Step step, EpochId epoch, st
   overdue_ = overdue_ || step.value() % keep_every_ == 0;
   if (!overdue_ || open_) return std::nullopt;
   overdue_ = false;
-  // Into the slot that does not hold the newest.
+  const std::uint32_t slot = clear_older_slot();
+  open_ = OpenKeep{.point = {.place = EpochOrigin::Place::memory, .step = step, .epoch = epoch, .slot = slot}, .ranks = ranks, .parts = {}};
+  return slot;
+}
+
+std::uint32_t RestoreBook::clear_older_slot() {
   const bool first_is_newest = memory_[0] && (!memory_[1] || memory_[0]->step > memory_[1]->step);
   const std::uint32_t slot = first_is_newest ? 1 : 0;
   memory_[slot].reset();
-  open_ = OpenKeep{.point = {.place = EpochOrigin::Place::memory, .step = step, .epoch = epoch, .slot = slot}, .ranks = ranks, .parts = {}};
   return slot;
+}
+
+std::uint32_t RestoreBook::open_hand_over() {
+  open_.reset();
+  return clear_older_slot();
+}
+
+void RestoreBook::handed_over(Step step, EpochId epoch, std::uint32_t slot) {
+  memory_.at(slot) = EpochOrigin{.place = EpochOrigin::Place::memory, .step = step, .epoch = epoch, .slot = slot};
 }
 
 bool RestoreBook::kept(Step step, Rank rank, bool ok) {

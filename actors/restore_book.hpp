@@ -41,6 +41,10 @@ class RestoreBook {
   /// Is the state after this step to be copied into memory, and into which slot? Ask once for each step that is granted, in order: a yes
   /// opens the copy. No while another is open; what is due then is made up for by the next step.
   [[nodiscard]] std::optional<std::uint32_t> open_keep(Step step, EpochId epoch, std::uint32_t ranks);
+  /// The slot that does not hold the newest, to leave the state in at the end of an epoch; what it held is gone. A copy that is open is given up.
+  [[nodiscard]] std::uint32_t open_hand_over();
+  /// All members have left their state there.
+  void handed_over(Step step, EpochId epoch, std::uint32_t slot);
   /// A rank has told of its part; `ok`: it is whole. True when with it the snapshot of this step became sealed.
   bool kept(Step step, Rank rank, bool ok);
   /// All ranks have reported the step too.
@@ -62,6 +66,7 @@ class RestoreBook {
     bool reported = false, failed = false;
   };
   bool close_if_whole();
+  [[nodiscard]] std::uint32_t clear_older_slot();
 
   EpochOrigin base_;
   std::uint32_t keep_every_;

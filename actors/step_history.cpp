@@ -12,8 +12,12 @@ StepHistory::Told StepHistory::add(const StepRecord& record) {
     newest_ = record.step;
     return {.fresh = true, .difference = {}};
   }
-  if (fresh) return {};  // forgotten: older than anything that can be compared
-  if (auto what = difference(first->second.common, record.common)) return {.fresh = false, .difference = *what};
+  if (fresh) return {};                                      // forgotten: older than anything that can be compared
+  const bool alike = first->second.layout == record.layout;  // else sums are taken in another order
+  if (alike)
+    if (auto what = difference(first->second.common, record.common)) return {.fresh = false, .difference = *what};
+  if (first->second.common.tokens != record.common.tokens)
+    return {.fresh = false, .difference = fmt::format("tokens {} and {}", first->second.common.tokens, record.common.tokens)};
   const std::uint64_t before = first->second.common.digest, now = record.common.digest;
   if (before != now) return {.fresh = false, .difference = fmt::format("data of digest {:016x} and {:016x}", before, now)};
   return {};

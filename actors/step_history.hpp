@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// What was reported of each step the first time, so that a step that runs again after a fault is told once and must come to the same.
+/// What was reported of each step the first time, so that a step that runs again after a fault is told once and must come to the same: bit for
+/// bit with the same ranks and configuration (StepRecord::layout), else with the same data.
 /// Pure; the Coordinator's handlers only.
 class StepHistory {
  public:

@@ -39,6 +39,7 @@ struct StepRecord {
   std::uint32_t ranks = 0;
   std::uint64_t total_tokens = 0;   ///< valid tokens since step 1, this step included (committed or skipped)
   std::map<Rank, RankReport> each;  ///< what they reported
+  std::uint64_t layout = 0;         ///< of ranks and configuration: runs of a step with the same one come to the same bits
 };
 
 /// Why a step was not committed: "3 losses are not finite", "the gradients' norm is inf".

@@ -14,7 +14,7 @@
 namespace troupe {
 namespace {
 
-constexpr OperationIndex build_operation{1}, clear_operation{2};
+constexpr OperationIndex build_operation{1}, clear_operation{2}, hand_over_operation{3};
 
 void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to) {
   to.setOutcome(from.getOutcome());
@@ -87,6 +87,7 @@ void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
     start.restore.place = EpochOrigin::Place::disk;
   }
   for (const auto member : body.getMembers()) start.members.emplace_back(member);
+  start.changes = texts_of(body.getChanges());
   options_.factory->fault_rules(texts_of(body.getFaultRules()));
   enter_epoch(start.epoch);
   phase_ = Phase::building;
@@ -112,11 +113,12 @@ void Supervisor::horizon(const Letter<schema::Horizon>& letter) {
   }
 }
 
-void Supervisor::drain(const Letter<schema::Drain>&) {
+void Supervisor::drain(const Letter<schema::Drain>& letter) {
   if (phase_ != Phase::running) return;
   phase_ = Phase::draining;
   phase_since_ = runtime().clock.now();
-  final_ = true;
+  final_ = !letter.body().getAnother();
+  hand_over_to_ = letter.body().getHandOver();
   raised_->actors->drain_all();
 }
 
@@ -124,7 +126,7 @@ void Supervisor::fault_rules(const Letter<schema::FaultRules>& letter) { options
 
 void Supervisor::epoch_end(const Letter<schema::EpochEnd>& letter) {
   if (phase_ == Phase::stopped) return;
-  if (phase_ == Phase::clearing || phase_ == Phase::aborting) {
+  if (phase_ == Phase::clearing || phase_ == Phase::aborting || phase_ == Phase::handing_over) {
     final_ = final_ || letter.body().getFinal();
     return;
   }
@@ -151,7 +153,8 @@ void Supervisor::step_report(const Letter<schema::StepReport>& letter) {
 }
 
 void Supervisor::fault(const Letter<schema::FaultReport>& letter) {
-  if (phase_ == Phase::aborting || phase_ == Phase::clearing || phase_ == Phase::stopped) return;  // a consequence of the abort
+  if (phase_ == Phase::aborting || phase_ == Phase::handing_over || phase_ == Phase::clearing || phase_ == Phase::stopped)
+    return;  // a consequence of the abort
   pass_fault(Rank{letter.body().getRank()}, letter.body().getCause(), letter.body().getSignal());
   halt(letter.body().getCause());
 }
@@ -165,6 +168,11 @@ void Supervisor::inspection(const Letter<schema::Inspection>& letter) { said_[le
 
 void Supervisor::lane_done(const Letter<schema::LaneDone>& letter) {
   if (letter.operation() == build_operation) return built(letter);
+  if (letter.operation() == hand_over_operation) {
+    handed_over_ = letter.body().getOutcome() == static_cast<std::uint8_t>(Outcome::Kind::ok);
+    not_handed_over_ = handed_over_ ? std::string{} : std::string{letter.body().getCause()};
+    return clear();
+  }
   tell_stopped();
 }
 
@@ -248,7 +256,15 @@ void Supervisor::beat(const Letter<schema::Tick>&) {
 void Supervisor::act() {
   if ((phase_ != Phase::draining && phase_ != Phase::aborting) || !built_) return;
   if (stopped_.size() < RankActors::kinds.size() || !lanes_idle()) return;
+  if (phase_ == Phase::draining && hand_over_to_ > 0) return hand_over();
   clear();
+}
+
+void Supervisor::hand_over() {
+  phase_ = Phase::handing_over;
+  phase_since_ = runtime().clock.now();
+  post_to_builder("hand over the state", hand_over_operation,
+                  [raised = raised_, epoch = epoch(), step = newest_, slot = hand_over_to_ - 1](Stream&) { raised->body->hand_over(epoch, step, slot); });
 }
 
 void Supervisor::pass_fault(Rank rank, const std::string& cause, int signal, bool restore_lost) {
@@ -306,18 +322,25 @@ void Supervisor::rest() {
   stopped_.clear();
   said_.clear();
   cause_.clear();
-  halted_ = build_failed_ = built_ = false;
+  halted_ = build_failed_ = built_ = handed_over_ = false;
   final_ = true;
+  hand_over_to_ = 0;
+  not_handed_over_.clear();
 }
 
 void Supervisor::tell_stopped() {
   const std::string cause = cause_;
-  const bool last = final_;
+  const bool last = final_, handed_over = handed_over_;
+  const std::string problem = not_handed_over_;
   if (last)
     phase_ = Phase::stopped;
   else
     rest();
-  tell<schema::Stopped>(coordinator_address, Where{epoch(), newest_, {}, {}}, [this](schema::Stopped::Builder body) { body.setStep(newest_.value()); });
+  tell<schema::Stopped>(coordinator_address, Where{epoch(), newest_, {}, {}}, [&](schema::Stopped::Builder body) {
+    body.setStep(newest_.value());
+    body.setHandedOver(handed_over);
+    body.setProblem(cut_text(problem));
+  });
   if (last) options_.events->ended(self().rank, cause);
 }
 

@@ -55,7 +55,7 @@ class Supervisor final : public Actor<Supervisor> {
   void act();
 
  private:
-  enum class Phase { joining, building, running, draining, aborting, clearing, stopped };
+  enum class Phase { joining, building, running, draining, aborting, handing_over, clearing, stopped };
   /// Filled by the builder lane, read after its LaneDone.
   struct Raised {
     std::unique_ptr<RankBody> body;
@@ -85,6 +85,8 @@ class Supervisor final : public Actor<Supervisor> {
   void gone(const caf::actor_addr& who);
   void destroy_body();
   void tell_stopped();
+  /// Drained, with another epoch to follow: the state goes where its ranks find it.
+  void hand_over();
   /// After a fault that the run outlives: as before its first epoch.
   void rest();
   [[nodiscard]] bool lanes_idle() const;
@@ -105,6 +107,9 @@ class Supervisor final : public Actor<Supervisor> {
   Step begun_;
   std::map<caf::actor_addr, ActorKind> alive_;
   bool joined_ = false, halted_ = false, build_failed_ = false;
+  std::uint32_t hand_over_to_ = 0;  ///< 1 or 2: the slot that Drain named; 0: none
+  std::string not_handed_over_;     ///< why, if so
+  bool handed_over_ = false;
   bool final_ = true;   ///< no epoch follows this one
   bool built_ = false;  ///< raised_ belongs to this actor again; before, the builder lane may be writing it
 };

@@ -91,7 +91,7 @@ struct StepBegin {
 struct BatchReady {
   # DataLoader → Compute, with the lease of a slot of `batches`. Across processes the payload is received into such a slot.
   tokens @0 :UInt64;              # valid targets in it
-  digest @1 :UInt64;              # XXH3 of the token ids, in row order
+  digest @1 :UInt64;              # sum over its rows of the XXH3 of their token ids, each seeded with the row's number
 }
 struct WeightsGathered { backward @0 :Bool; }     # Sharding → Compute, with the lease of a slot of `weights`
 struct GradientReady {}           # Compute → Sharding, with the lease of a slot of `gradients`
@@ -203,12 +203,15 @@ struct EpochEnd {
 }
 struct Drain {
   # Coordinator → Supervisors: the last granted step is done everywhere; leave cleanly and answer Stopped.
-  another @0 :Bool;               # another epoch follows, with a changed configuration: the process stays
+  another @0 :Bool;               # another epoch follows, with other members or a changed configuration: the process stays
+  handOver @1 :UInt8;             # 1, 2: leave the state in this slot of the host agent's memory, for the next epoch's ranks; 0: do not
 }
 struct Stopped {
   # Supervisor → Coordinator: lanes are idle, leases are home, files are closed.
   step @0 :UInt64;                # last committed or skipped
   leasesOut @1 :UInt32;           # slots that did not come home; 0 in a healthy run
+  handedOver @2 :Bool;            # the state stands where Drain.handOver wanted it
+  problem @3 :Text;               # else why not
 }
 
 struct SnapshotTaken {}           # Checkpoint's copy lane → Sharding: the state may be overwritten from here on (snapshot, keep)

@@ -1,26 +1,29 @@
 #pragma once
+#include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "src/base/ids.hpp"
 #include "src/base/result.hpp"
-#include "src/device/state_tensor.hpp"
-#include "src/model/programs.hpp"
 
 namespace troupe {
 
-/// The snapshots of one worker process in memory that its host agent owns: a file without a name that both hold open, so that it outlives the
-/// worker. For each of the process's ranks a region: 64 KiB for whoever wants to note something there, a header, and two slots, each a copy of the rank's
-/// training state with its hash. The Coordinator says which slot is written; a slot counts only when its header, written last, says that it is whole.
+/// The snapshots of all ranks of a host in memory that its host agent owns: a file without a name that the agent and every worker hold open, so
+/// that it outlives the workers. Each rank has a region of its own, which it alone writes: 64 KiB for whoever wants to note something there, and two
+/// slots. The Coordinator says which slot is written; a slot counts only when its header, written last, says that it is whole. Any process may
+/// read what any rank has left there: so another number of ranks can go on from it (kept_state.hpp).
 class AgentMemory {
  public:
+  static constexpr std::uint32_t slots = 2;
+  static constexpr std::uint32_t largest_place = 1U << 20U;
+
   /// The agent's side: memory without content. Closes on exec, so pass it on by dup. The error says what the system said.
   [[nodiscard]] static Result<int> create();
 
-  /// The worker's side: `descriptor` is what the agent passed; `place`: which of the process's ranks. Nothing is mapped before it is used.
+  /// The worker's side: `descriptor` is what the agent passed; `place`: the rank, whose region it writes. Nothing is mapped before it is used.
   /// Takes over nothing: the descriptor stays open.
   AgentMemory(int descriptor, std::uint32_t place);
   ~AgentMemory();
@@ -31,42 +34,46 @@ class AgentMemory {
   /// Shared bytes, zero at first, that outlive the worker too. Both sides may map them. Throws std::runtime_error.
   [[nodiscard]] std::span<std::byte> notes();
 
-  /// Room for two snapshots of this size; what is there of the same size stays. Throws std::runtime_error, naming bytes, when there is none.
+  [[nodiscard]] std::uint32_t place() const noexcept { return place_; }
+  /// Room for snapshots of this size in both slots; what is there stays. Throws std::runtime_error, naming bytes, when there is none.
   void reserve(std::uint64_t bytes);
-  /// Begins to overwrite a slot: it is not whole from here on. Returns its bytes.
+  /// Begins to overwrite a slot: it is not whole from here on. Returns the bytes that were reserved.
   [[nodiscard]] std::span<std::byte> open(std::uint32_t slot);
-  /// The slot is whole.
-  void seal(std::uint32_t slot, EpochId epoch, Step step, std::uint64_t layout, std::uint64_t hash);
-  /// The slot's bytes if it holds this snapshot whole and of this layout; else what is found instead. The hash is the reader's to check.
-  [[nodiscard]] Result<std::span<const std::byte>> find(std::uint32_t slot, EpochId epoch, Step step, std::uint64_t layout) const;
-  [[nodiscard]] std::uint64_t hash(std::uint32_t slot) const;  ///< that was written with it
+  /// The slot is whole: its first `bytes` are a snapshot.
+  void seal(std::uint32_t slot, EpochId epoch, Step step, std::uint64_t bytes);
+
+  /// What a rank left in a slot, mapped for reading as long as this lives.
+  class Kept {
+   public:
+    Kept(std::uint32_t place, void* mapped, std::size_t length, std::span<const std::byte> bytes)
+        : place_(place), mapped_(mapped), length_(length), bytes_(bytes) {}
+    Kept(Kept&& other) noexcept;
+    Kept& operator=(Kept&&) = delete;
+    ~Kept();
+    [[nodiscard]] std::uint32_t place() const noexcept { return place_; }
+    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return bytes_; }
+
+   private:
+    std::uint32_t place_;
+    void* mapped_;
+    std::size_t length_;
+    std::span<const std::byte> bytes_;
+  };
+  /// Of all ranks that have this slot whole, of this epoch and step; the own region first. The error says what the own one holds instead, when
+  /// there is none at all.
+  [[nodiscard]] Result<std::vector<Kept>> find(std::uint32_t slot, EpochId epoch, Step step) const;
 
  private:
   struct Header;
-  [[nodiscard]] std::byte* bytes_of(std::uint32_t slot) const;
+  struct Mapped {
+    std::byte* base = nullptr;  ///< the header's page, then the snapshot
+    std::uint64_t bytes = 0;    ///< of the snapshot
+  };
+  [[nodiscard]] Header& header(std::uint32_t slot) const;
   int descriptor_;
-  std::uint64_t offset_;
-  std::uint64_t mapped_ = 0, slot_bytes_ = 0;
-  std::byte* base_ = nullptr;
+  std::uint32_t place_;
+  std::array<Mapped, slots> mapped_;
   std::byte* notes_ = nullptr;
 };
-
-/// How a rank's state becomes one run of bytes and comes back.
-struct KeepOptions {
-  /// Puts a copy of contiguous device memory to host memory on the stream; empty: memcpy.
-  std::function<void(Stream&, const TensorView& from, std::byte* to)> copy_out;
-  /// Copies host memory into contiguous device memory; empty: memcpy.
-  std::function<void(const std::byte* from, const TensorView& to)> copy_in;
-};
-
-/// Keeps a rank's state in `memory`, which outlives it; `state` names memory that outlives it and is read in keep() alone. Reserves at once.
-[[nodiscard]] std::unique_ptr<KeepProgram> make_keep_program(StateTensors state, KeepOptions options, AgentMemory& memory);
-
-/// Fills the state from a snapshot. Blocks. The error says which is wanted and what is found; nothing is promised about `state` then.
-[[nodiscard]] Result<void> restore_kept(const StateTensors& state, const KeepOptions& options, const AgentMemory& memory, std::uint32_t slot, EpochId epoch,
-                                        Step step);
-
-/// Bytes of one snapshot of this state.
-[[nodiscard]] std::uint64_t kept_bytes(const StateTensors& state);
 
 }  // namespace troupe

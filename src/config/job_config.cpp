@@ -42,8 +42,9 @@ void check_together(Schema& schema, const JobConfig& config) {
     schema.problem(where("activation_checkpoint.selective_ac_option"),
                    "activation_checkpoint.selective_ac_option: expected \"op\" or a positive integer as a string, found \"" + option + "\"");
   }
-  if (config.elastic.respawn() && config.data.loader_hosts > 0)
-    schema.problem(where("elastic.policy"), "elastic.policy: respawn does not go with data.loader_hosts = " + std::to_string(config.data.loader_hosts) +
+  if (config.elastic.recovers() && config.data.loader_hosts > 0)
+    schema.problem(where("elastic.policy"), "elastic.policy: " + config.elastic.policy +
+                                                " does not go with data.loader_hosts = " + std::to_string(config.data.loader_hosts) +
                                                 " in this version; set one of them back (loader_hosts = 0, or policy = \"stop\")");
   if (const Float8Settings& f = config.float8; f.recipe_name.value_or("tensorwise") != "tensorwise") {
     if (f.enable_fsdp_float8_all_gather)

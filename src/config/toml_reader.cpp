@@ -3,6 +3,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -14,19 +15,44 @@ std::string position(const std::string& name, const toml::source_region& region)
   return name + ":" + std::to_string(region.begin.line) + ":" + std::to_string(region.begin.column);
 }
 
+/// A plain value, or a list of them, as it is written on a command line; nothing: it is neither.
+std::optional<std::string> word_of(const toml::node& node) {
+  std::ostringstream value;
+  if (const auto* text = node.as_string()) {
+    value << (text->get().find(' ') == std::string::npos ? text->get() : '"' + text->get() + '"');
+  } else if (node.is_boolean() || node.is_integer() || node.is_floating_point()) {
+    value << toml::node_view<const toml::node>(node);
+  } else if (const auto* list = node.as_array()) {
+    for (const auto& item : *list) {
+      const auto word = item.is_array() ? std::nullopt : word_of(item);
+      if (!word) return std::nullopt;
+      value << (value.view().empty() ? "" : ",") << *word;
+    }
+  } else {
+    return std::nullopt;
+  }
+  return value.str();
+}
+
+/// Adds a table's words; a table in it ([[changes]] set = { optimizer.lr = 1e-4 }) gives the words of its keys. False: there is something else.
+bool add_words(const toml::table& table, const std::string& prefix, std::string& words) {
+  for (const auto& [key, node] : table) {
+    const std::string name = prefix + std::string(key.str());
+    if (const auto* below = node.as_table()) {
+      if (!add_words(*below, name == "set" ? "" : name + ".", words)) return false;
+      continue;
+    }
+    const auto word = word_of(node);
+    if (!word) return false;
+    words += (words.empty() ? "" : " ") + name + "=" + *word;
+  }
+  return true;
+}
+
 /// A table of a list of tables ([[faults.rules]]) is its words: "site=lane step=7".
 RawValue words_of(const toml::table& table) {
   std::string words;
-  for (const auto& [key, node] : table) {
-    std::ostringstream value;
-    if (const auto* text = node.as_string())
-      value << (text->get().find(' ') == std::string::npos ? text->get() : '"' + text->get() + '"');
-    else if (node.is_boolean() || node.is_integer() || node.is_floating_point())
-      value << toml::node_view<const toml::node>(node);
-    else
-      return {RawValue::Other{"a table with more than plain values"}};
-    words += (words.empty() ? "" : " ") + std::string(key.str()) + "=" + value.str();
-  }
+  if (!add_words(table, "", words)) return {RawValue::Other{"a table with more than plain values"}};
   return {words};
 }
 

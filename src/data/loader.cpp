@@ -63,12 +63,12 @@ class CorpusLoader final : public LoaderProgram {
       const auto tokens = values.subspan(at, layout.seq_len), labels = values.subspan(layout.tokens() + at, layout.seq_len);
       if (rows[i]) {
         facts.valid_tokens += sampler_.row(*rows[i], tokens, labels);
+        facts.digest += XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), *rows[i]);
       } else {
         std::ranges::fill(tokens, 0);
         std::ranges::fill(labels, ignored_label);
       }
     }
-    facts.digest = XXH3_64bits(values.data(), layout.tokens() * sizeof(std::int32_t));
     return facts;
   }
 

@@ -26,7 +26,7 @@ struct BatchLayout {
 /// What a loader knows of a batch that it filled.
 struct BatchFacts {
   std::uint64_t valid_tokens = 0;
-  std::uint64_t digest = 0;  ///< XXH3-64 of the token ids (not the labels) in row order
+  std::uint64_t digest = 0;  ///< sum of the XXH3-64 of each row's token ids (not the labels, no padding), seeded with the row's number
 };
 
 /// DataLoader's disk lane. A pure function of (seed, step, micro): a restarted loader repeats itself.

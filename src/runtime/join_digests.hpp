@@ -4,8 +4,8 @@
 
 namespace troupe {
 
-/// One digest for several, which knows their order: of a rank's micro-batches in order, of the ranks in rank order. A single one stands
-/// for itself, none is 0, several are the XXH3-64 of them one behind the other. Pure.
+/// The digest of several batches together: their sum. Each row counts with its number in the data (BatchFacts), so the digest of a step does
+/// not depend on how its rows were dealt to ranks and micro-batches, and a row that is missing, repeated or another shows in it. Pure.
 [[nodiscard]] std::uint64_t join_digests(std::span<const std::uint64_t> digests) noexcept;
 
 }  // namespace troupe

@@ -86,38 +86,52 @@ inline void describe(Schema& schema, CommSettings& s) {
 /// [elastic]: what becomes of the run when a process dies.
 struct ElasticSettings {
   std::string policy = "stop";
-  std::int64_t memory_interval = 10, attempts = 3;
+  std::int64_t memory_interval = 10, attempts = 3, min_ranks = 1;
   [[nodiscard]] bool respawn() const { return policy == "respawn"; }
-  [[nodiscard]] bool keeps_snapshots() const { return respawn() && memory_interval > 0; }
+  [[nodiscard]] bool shrink() const { return policy == "shrink"; }
+  [[nodiscard]] bool recovers() const { return respawn() || shrink(); }
+  [[nodiscard]] bool keeps_snapshots() const { return recovers() && memory_interval > 0; }
 };
 
 inline void describe(Schema& schema, ElasticSettings& s) {
   schema.section("elastic", "What becomes of the run when a process dies, hangs or fails.");
   schema
       .key("policy", &s.policy, KeyClass::epoch,
-           "stop: the run ends with an error that names the rank; respawn: the process is started again and all go on from the newest snapshot, bit for bit")
-      .one_of({"stop", "respawn"}, "to go on with fewer ranks is not available in this version");
+           "stop: the run ends with an error that names the rank; respawn: the process is started again and all go on from the newest snapshot, bit for bit; "
+           "shrink: those that are left go on with the same batches, until `troupe join` adds ranks")
+      .one_of({"stop", "respawn", "shrink"});
   schema
-      .key("memory_interval", &s.memory_interval, KeyClass::epoch,
-           "respawn: steps between snapshots of the training state in the memory of the launcher, which holds two; 0: none, only checkpoints on disk")
+      .key(
+          "memory_interval", &s.memory_interval, KeyClass::epoch,
+          "respawn and shrink: steps between snapshots of the training state in the memory of the launcher, which holds two; 0: none, only checkpoints on disk")
       .at_least(0)
       .at_most(1000000);
-  schema.key("attempts", &s.attempts, KeyClass::epoch, "respawn: how often one step may fail, or one process end, without a new step before the run ends")
+  schema
+      .key("attempts", &s.attempts, KeyClass::epoch,
+           "respawn and shrink: how often one step may fail, or one process end, without a new step before the run ends")
       .at_least(1)
       .at_most(1000000);
+  schema.key("min_ranks", &s.min_ranks, KeyClass::epoch, "shrink: the run ends where fewer ranks than this are left").at_least(1).at_most(1000000);
 }
 
 /// [live]: changes of the running configuration.
 struct LiveSettings {
   std::vector<std::string> changes;
+  bool watch = true;
 };
 
 inline void describe(Schema& schema, LiveSettings& s) {
   schema.section("live", "Changes of the configuration while the run goes on; `troupe set` makes them by hand.");
   schema
       .key("changes", &s.changes, KeyClass::frozen,
-           "what changes at which step: \"step=7 optimizer.lr=1e-4\"; of optimizer.lr, the keys of [lr_scheduler] and checkpoint.interval")
+           "what changes with which step, \"step=7 optimizer.lr=1e-4\", or a table each: [[changes]] step = 7, set = {\"optimizer.lr\" = 1e-4}; keys as for "
+           "`troupe set`")
       .or_single()
+      .alias("changes")
+      .apart();
+  schema
+      .key("watch", &s.watch, KeyClass::frozen,
+           "the configuration's file is watched, and what is edited in it changes the running job, all or nothing; command-line values stay above it")
       .apart();
 }
 

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@ struct StampedModel {
   std::uint32_t replicas = 1;             ///< ranks / replicas share one copy of the state
   bool reduce_last = false;               ///< what is reduced is the sum of all micro-batches
   std::uint64_t seed = 0;                 ///< of the loss
+  std::uint64_t rows = 0;                 ///< of a step, dealt to the ranks in turn; a micro-batch holds one, or padding; 0: no padding
   std::function<bool()> after_a_failure;  ///< true: what goes wrong from now on fails its operation and is no finding; empty: never
   std::function<bool(Step)> overflows;    ///< steps whose loss is not finite: the verdict skips them; empty: none
 };
@@ -51,6 +53,11 @@ class StampedRank {
   void check_weights(std::span<const std::byte> weights, Step step, Unit unit);
   void check_gradients(std::span<const std::byte> gradients, Step step, Micro micro, Unit unit);
   void check_reduced(Step step);
+  /// The row of a micro-batch within its step; nothing: padding.
+  [[nodiscard]] std::optional<std::uint64_t> row_of(Micro micro) const noexcept {
+    const std::uint64_t row = std::uint64_t{micro.value()} * model_.ranks + rank_;
+    return model_.rows == 0 || row < model_.rows ? std::optional(row) : std::nullopt;
+  }
   [[nodiscard]] std::uint32_t shards() const noexcept { return model_.ranks / model_.replicas; }
   [[nodiscard]] std::uint32_t own_part() const noexcept { return rank_ % shards(); }
 

@@ -8,18 +8,22 @@ namespace troupe {
 
 class VirtualCluster::Body final : public RankBody {
  public:
-  Body(VirtualCluster& cluster, const EpochStart& start) : cluster_(cluster), rank_(start.rank), mesh_(cluster.mesh_of(start.epoch)) {
+  Body(VirtualCluster& cluster, const EpochStart& start)
+      : cluster_(cluster), rank_(start.rank), place_(start.place()), shared_(cluster.shared_of(start)), mesh_(*shared_.mesh), first_(start.first_step) {
+    if (const std::string problem = cluster.cannot_build ? cluster.cannot_build(rank_.value(), start.changes) : ""; !problem.empty())
+      throw std::runtime_error(problem);
     check_restore(start);
-    SimulatedGround ground{cluster.world_, cluster.runtime_, cluster.knobs_, cluster.plans_, mesh_, nullptr, {}};
+    SimulatedGround ground{cluster.world_, cluster.runtime_, shared_.knobs, shared_.plans, mesh_, nullptr, {}};
+    ground.process = start.rank;
     if (cluster.alter_lane)
       ground.alter_lane = [&cluster, rank = start.rank.value()](LaneKind kind, LaneModel& model) { cluster.alter_lane(rank, kind, model); };
     ground.first = start.first_step;
     ground.memory = [&cluster, rank = start.rank.value()](EpochId epoch, Step step, std::uint32_t slot) { cluster.memory_[{rank, slot}] = {epoch, step}; };
-    simulated_ = simulate_rank(ground, start.rank.value());
+    simulated_ = simulate_rank(ground, place_);
     simulated_.parts.epoch = start.epoch;
     simulated_.parts.first_step = start.first_step;
     if (cluster.alter_parts) cluster.alter_parts(start.rank.value(), simulated_.parts);
-    cluster.world_.invariants().begin_epoch(start.rank, start.epoch, start.first_step, cluster.plans_);
+    cluster.world_.invariants().begin_epoch(start.rank, start.epoch, start.first_step, shared_.plans);
     cluster.processes_[rank_.value()].body = this;
   }
   ~Body() override {
@@ -35,31 +39,48 @@ class VirtualCluster::Body final : public RankBody {
   [[nodiscard]] PlanHashes plan_hashes() const override {
     PlanHashes hashes;
     for (const CommunicatorKind kind : {CommunicatorKind::dp_shard, CommunicatorKind::dp_replicate, CommunicatorKind::world})
-      hashes[kind] = cluster_.plans_->train.hash(kind);
+      hashes[kind] = shared_.plans->train.hash(kind);
     return hashes;
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override { return 1; }
   void abort(const std::string& cause) noexcept override { mesh_.abort(cause); }
+  void hand_over(EpochId epoch, Step step, std::uint32_t slot) override {
+    // An epoch without a step of its own has no rank whose optimizer ran.
+    if (step >= first_ && simulated_.programs->committed() != step)
+      cluster_.world_.findings().add(Invariant::live_data,
+                                     "rank " + std::to_string(rank_.value()) + " hands over another state than that of step " + std::to_string(step.value()));
+    if (cluster_.cannot_hand_over && cluster_.cannot_hand_over(rank_.value())) throw std::runtime_error("no memory");
+    cluster_.memory_[{rank_.value(), slot}] = {epoch, step};
+  }
   void die() {
     for (const auto& lane : simulated_.lanes) lane->die();
-    mesh_.lose(rank_.value());
+    mesh_.lose(place_);
     cluster_.world_.slots().forget(rank_);
   }
 
  private:
-  /// What the epoch is to begin from must be what this rank has in memory.
+  /// What the epoch is to begin from must be there, the part of every rank that ran then.
   void check_restore(const EpochStart& start) {
     if (start.restore.place != EpochOrigin::Place::memory) return;
-    const auto found = cluster_.memory_.find({rank_.value(), start.restore.slot});
-    if (found != cluster_.memory_.end() && found->second.spoilt) throw RestorePointLost("its hash is wrong");
-    if (found == cluster_.memory_.end() || found->second.epoch != start.restore.epoch || found->second.step != start.restore_step)
-      cluster_.world_.findings().add(Invariant::live_data, "rank " + std::to_string(rank_.value()) + " is to begin after step " +
-                                                               std::to_string(start.restore_step.value()) + " from a snapshot that it does not have");
+    const auto& epochs = cluster_.result_.epochs;
+    const auto then = std::ranges::find(epochs, start.restore.epoch, &BeginEpoch::epoch);
+    if (then == epochs.end()) return cluster_.world_.findings().add(Invariant::live_data, "a snapshot of an epoch that never was");
+    for (const Rank member : then->members) {
+      const auto found = cluster_.memory_.find({member.value(), start.restore.slot});
+      if (found != cluster_.memory_.end() && found->second.spoilt) throw RestorePointLost("its hash is wrong");
+      if (found == cluster_.memory_.end() || found->second.epoch != start.restore.epoch || found->second.step != start.restore_step)
+        cluster_.world_.findings().add(Invariant::live_data, "rank " + std::to_string(rank_.value()) + " is to begin after step " +
+                                                                 std::to_string(start.restore_step.value()) + " from a snapshot of which the part of rank " +
+                                                                 std::to_string(member.value()) + " is not there");
+    }
   }
 
   VirtualCluster& cluster_;
   const Rank rank_;
+  const std::uint32_t place_;
+  Shared& shared_;
   SimulatedMesh& mesh_;
+  const Step first_;
   SimulatedRank simulated_;
 };
 
@@ -100,14 +121,27 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
     if (cluster_.on_recovering) cluster_.on_recovering(cluster_, ended);
   }
   void respawn(Rank, Incarnation) override { ++result_.respawns; }
+  void change_settled(Step, const std::string& change, const std::string& problem) override {
+    result_.settled.push_back(problem.empty() ? change : change + ": " + problem);
+  }
+  void epoch_ends(EpochId epoch, Step) override {
+    if (cluster_.on_epoch_end) cluster_.on_epoch_end(cluster_, epoch);
+  }
+  void rank_let_go(Rank rank, std::uint32_t) override { result_.let_go.push_back(rank); }
   void recovered(EpochId, Step, Nanos) override {}
   void kept(Step step, EpochId) override {
     result_.kept.push_back(step);
     if (cluster_.on_kept) cluster_.on_kept(cluster_, step);
   }
   void finished(const JobEnd& end) override { result_.end = end; }
-  void ended(Rank, const std::string&) override { ++result_.ended; }
-  void stuck(Rank, const std::string& cause) override { result_.stuck.push_back(cause); }
+  void ended(Rank rank, const std::string&) override {
+    ++result_.ended;
+    cluster_.ended_.insert(rank.value());
+  }
+  void stuck(Rank rank, const std::string& cause) override {
+    result_.stuck.push_back(cause);
+    cluster_.ended_.insert(rank.value());
+  }
 
  private:
   void end_if_last(Step step) {
@@ -122,16 +156,65 @@ VirtualCluster::VirtualCluster(const FlowKnobs& knobs)
       world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay, .handler_delay = knobs.handler_delay}),
       log_(make_null_log()),
       runtime_{world_.clock(), *log_, world_.post_office()},
-      plans_(compile(knobs)),
-      events_(std::make_unique<Events>(*this)),
-      processes_(knobs.ranks) {
-  world_.on_report([this] { return meshes_.empty() ? "" : group().waiting(); });
+      events_(std::make_unique<Events>(*this)) {
+  world_.on_report([this] { return shared_.empty() ? "" : group().waiting(); });
 }
 
-SimulatedMesh& VirtualCluster::mesh_of(EpochId epoch) {
-  auto& mesh = meshes_[epoch];
-  if (!mesh) mesh = std::make_unique<SimulatedMesh>(world_, knobs_);
-  return *mesh;
+/// As the tools do: the rows of a step stay, so fewer ranks have more micro-batches.
+FlowKnobs VirtualCluster::knobs_of(std::uint32_t ranks, const std::vector<std::string>& changes) const {
+  FlowKnobs knobs = knobs_;
+  knobs.rows = knobs.rows > 0 ? knobs.rows : std::uint64_t{knobs.ranks} * knobs.micro_batches;
+  for (const std::string& change : changes) {
+    const auto value = static_cast<std::uint32_t>(std::stoul(change.substr(change.find('=') + 1)));
+    if (change.starts_with("replicas=")) knobs.replicas = value;
+    if (change.starts_with("slots.weights=")) knobs.slots.weights = value;
+    if (change.starts_with("rows=")) knobs.rows = value;
+  }
+  knobs.ranks = ranks;
+  knobs.replicas = std::clamp(knobs.replicas, 1U, ranks);
+  while (ranks % knobs.replicas != 0) --knobs.replicas;
+  knobs.micro_batches = static_cast<std::uint32_t>((knobs.rows + ranks - 1) / ranks);
+  if (knobs.weights_resident) knobs.slots.weights = std::max(knobs.slots.weights, knobs.layers);
+  return knobs;
+}
+
+VirtualCluster::Shared& VirtualCluster::shared_of(const EpochStart& start) {
+  auto& shared = shared_[start.epoch];
+  if (!shared) {
+    shared = std::make_unique<Shared>();
+    shared->knobs = knobs_of(start.world(), start.changes);
+    const auto alike = std::ranges::find_if(shared_, [&](const auto& entry) {
+      return entry.second->plans && entry.second->knobs.ranks == shared->knobs.ranks && entry.second->knobs.replicas == shared->knobs.replicas &&
+             entry.second->knobs.micro_batches == shared->knobs.micro_batches && entry.second->knobs.slots.weights == shared->knobs.slots.weights;
+    });
+    shared->plans = alike != shared_.end() ? alike->second->plans : compile(shared->knobs);
+    shared->mesh = std::make_unique<SimulatedMesh>(world_, shared->knobs);
+  }
+  return *shared;
+}
+
+EpochChanges VirtualCluster::epoch_changes() {
+  EpochChanges changes;
+  changes.next = [this](Step after) -> std::optional<Step> {
+    const auto next = planned.upper_bound(after);
+    return next == planned.end() ? std::nullopt : std::optional(next->first);
+  };
+  changes.changes = [this](Step first, std::uint32_t) -> troupe::Result<std::vector<std::string>> {
+    std::vector<std::string> all;
+    for (const auto& [step, some] : planned)
+      if (step <= first) all.insert(all.end(), some.begin(), some.end());
+    return all;
+  };
+  changes.takes_epoch = [](const std::vector<std::string>&, std::uint32_t) -> troupe::Result<bool> { return true; };
+  changes.withdraw = [this](Step from) { planned.erase(from); };
+  changes.most_ranks = 16;
+  return changes;
+}
+
+void VirtualCluster::ask(ChangeRequest request) {
+  request.answer = [this](const troupe::Result<Agreed>& answer) { answers.push_back(answer); };
+  requests_->add(std::move(request));
+  tell<schema::ChangeRequested>(coordinator_address, [](auto) {});
 }
 
 VirtualCluster::~VirtualCluster() {
@@ -141,7 +224,7 @@ VirtualCluster::~VirtualCluster() {
     if (const auto actor = directory.find(address)) caf::anon_send_exit(actor, caf::exit_reason::user_shutdown);
   };
   end(coordinator_address);
-  for (std::uint32_t r = 0; r < knobs_.ranks; ++r) {
+  for (const auto& [r, process] : processes_) {
     end({Rank{r}, ActorKind::supervisor});
     for (const ActorKind kind : RankActors::kinds) end({Rank{r}, kind});
   }
@@ -162,6 +245,18 @@ void VirtualCluster::spawn_coordinator() {
   options.give_up = [this](Step step, EpochId epoch) { result_.given_up.emplace_back(step, epoch); };
   options.storage = storage_.get();
   options.recovery.respawn = respawn;
+  options.recovery.shrink = shrink;
+  options.recovery.min_ranks = min_ranks;
+  options.recovery.let_go = [this](Rank rank, bool dead) {
+    if (dead) world_.clock().after(Nanos{0}, [this, rank] { kill(rank.value()); });
+  };
+  options.changes = epoch_changes();
+  options.requests = requests_;
+  options.change = [this](const std::vector<std::string>& changes, Step from) -> troupe::Result<void> {
+    auto& those = planned[from];
+    those.insert(those.end(), changes.begin(), changes.end());
+    return {};
+  };
   options.recovery.attempts = attempts;
   options.recovery.keep_every = knobs_.keep_every;
   options.recovery.start_again = [this](Rank rank, Incarnation incarnation) { start_again(rank, incarnation); };
@@ -172,6 +267,7 @@ void VirtualCluster::spawn_coordinator() {
 void VirtualCluster::spawn_supervisor(std::uint32_t r) {
   Process& process = processes_[r];
   process.alive = true;
+  ended_.erase(r);
   process.factory = std::make_unique<Factory>(*this);
   // A builder is not one of the rank's lanes: it stands beside them under a number that no rank has.
   process.builder = std::make_unique<SimulatedLane>(world_, Rank{1000 + r}, LaneKind::storage,
@@ -237,11 +333,8 @@ void VirtualCluster::spoil_memory(std::uint32_t rank) {
     if (place.first == rank) kept.spoilt = true;
 }
 
-bool VirtualCluster::finished(std::uint32_t started) const {
-  if (!result_.end) return false;
-  const auto dead = std::ranges::count_if(processes_, [](const Process& process) { return !process.alive && process.factory == nullptr; });
-  const auto absent_ones = static_cast<std::uint32_t>(dead) - std::min(absent, static_cast<std::uint32_t>(dead));
-  return result_.ended + result_.stuck.size() + absent_ones >= started;
+bool VirtualCluster::finished() const {
+  return result_.end && std::ranges::all_of(processes_, [this](const auto& entry) { return !entry.second.alive || ended_.contains(entry.first); });
 }
 
 VirtualCluster::Result VirtualCluster::run() {
@@ -250,10 +343,10 @@ VirtualCluster::Result VirtualCluster::run() {
   for (std::uint32_t r = 0; r < started; ++r) spawn_supervisor(r);
   if (before_run) before_run(*this);
   FlowResult& flow = result_.flow;
-  flow.end = world_.run([this, started] { return finished(started); }, limit);
+  flow.end = world_.run([this] { return finished(); }, limit);
   if (flow.end.how == RunEnd::How::finished) {
     world_.slots().expect_all_home();
-    const bool all_alive = std::ranges::all_of(processes_, &Process::alive);
+    const bool all_alive = result_.let_go.empty() && std::ranges::all_of(processes_, [](const auto& entry) { return entry.second.alive; });
     if (result_.end->ok && absent == 0 && all_alive) world_.invariants().expect_complete(result_.end->last_step);
   }
   flow.elapsed = world_.clock().now();

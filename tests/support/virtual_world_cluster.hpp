@@ -29,7 +29,14 @@ class VirtualCluster {
   Nanos build_time{std::chrono::milliseconds{50}};
   Nanos train_timeout{std::chrono::seconds{100}};
   std::uint32_t absent = 0;  ///< ranks, counted from the last, that never start
-  bool respawn = false;
+  bool respawn = false, shrink = false;
+  std::uint32_t min_ranks = 1;
+  /// Changes that are planned: by the first step with them, "replicas=2", "slots.weights=3" or "rows=8".
+  std::map<Step, std::vector<std::string>> planned;
+  /// An epoch with these changes cannot be built by this rank: the problem, or nothing.
+  std::function<std::string(std::uint32_t rank, const std::vector<std::string>& changes)> cannot_build;
+  std::function<bool(std::uint32_t rank)> cannot_hand_over;
+  std::function<void(VirtualCluster&, EpochId ended)> on_epoch_end;  ///< that another one follows by intention
   std::uint32_t attempts = 3;
   Nanos start_time{std::chrono::milliseconds{300}};  ///< from a respawn to its Join
 
@@ -49,19 +56,24 @@ class VirtualCluster {
     std::uint32_t ended = 0;                         ///< ranks that said so
     std::vector<BeginEpoch> epochs;
     std::uint32_t recoveries = 0, respawns = 0;
-    std::vector<Step> kept;  ///< snapshots in memory that were sealed
+    std::vector<Step> kept;            ///< snapshots in memory that were sealed
+    std::vector<std::string> settled;  ///< changes that took a new epoch: "text", or "text: problem"
+    std::vector<Rank> let_go;
   };
   Result run();
 
   /// kill -9: the rank's process is gone, with its letters, lanes and actors; the host agent tells the Coordinator after `notice`.
   void kill(std::uint32_t rank, Nanos notice = std::chrono::milliseconds{1});
+  /// As `troupe set`, `troupe join` and `troupe leave` ask. Answers come into `answers`.
+  void ask(ChangeRequest request);
+  std::vector<troupe::Result<Agreed>> answers;
   /// The snapshots of one rank in memory are not what was written any more.
   void spoil_memory(std::uint32_t rank);
 
   [[nodiscard]] VirtualWorld& world() noexcept { return world_; }
   [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
   /// dp_shard of rank 0 in the newest epoch.
-  [[nodiscard]] SimulatedGroup& group() noexcept { return meshes_.rbegin()->second->group(CommunicatorKind::dp_shard, 0); }
+  [[nodiscard]] SimulatedGroup& group() noexcept { return shared_.rbegin()->second->mesh->group(CommunicatorKind::dp_shard, 0); }
   [[nodiscard]] std::int64_t open_operations() const { return world_.invariants().open_operations(); }
   /// A letter as somebody outside the simulated actors would write it.
   template <class T, class Fill>
@@ -90,19 +102,28 @@ class VirtualCluster {
   void spawn_supervisor(std::uint32_t rank);
   void start_again(Rank rank, Incarnation incarnation);
   void report_death(std::uint32_t rank, Incarnation incarnation);
-  SimulatedMesh& mesh_of(EpochId epoch);
-  [[nodiscard]] bool finished(std::uint32_t started) const;
+  /// What the ranks of one epoch share.
+  struct Shared {
+    FlowKnobs knobs;
+    std::shared_ptr<const PlanSet> plans;
+    std::unique_ptr<SimulatedMesh> mesh;
+  };
+  Shared& shared_of(const EpochStart& start);
+  [[nodiscard]] FlowKnobs knobs_of(std::uint32_t ranks, const std::vector<std::string>& changes) const;
+  [[nodiscard]] EpochChanges epoch_changes();
+  [[nodiscard]] bool finished() const;
 
   const FlowKnobs knobs_;
   Result result_;
   VirtualWorld world_;
   std::unique_ptr<Log> log_;
   Runtime runtime_;
-  std::shared_ptr<const PlanSet> plans_;
-  std::map<EpochId, std::unique_ptr<SimulatedMesh>> meshes_;
+  std::map<EpochId, std::unique_ptr<Shared>> shared_;
+  std::shared_ptr<ChangeRequests> requests_ = std::make_shared<ChangeRequests>();
   std::map<std::pair<std::uint32_t, std::uint32_t>, Kept> memory_;  ///< by rank and slot: the host agent's
   std::unique_ptr<Events> events_;
-  std::vector<Process> processes_;
+  std::map<std::uint32_t, Process> processes_;
+  std::set<std::uint32_t> ended_;
   std::vector<std::unique_ptr<Factory>> old_factories_;  ///< of processes that are gone: their actors may still be ending
   std::vector<std::unique_ptr<SimulatedLane>> old_builders_;
   std::unique_ptr<SimulatedLane> storage_;

@@ -175,6 +175,7 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
                      .replicas = k.replicas,
                      .reduce_last = k.reduce_last,
                      .seed = k.seed,
+                     .rows = k.rows,
                      .after_a_failure = {},
                      .overflows = {}};
   model.after_a_failure = [&world = on.world] { return !world.invariants().first_failure().empty(); };
@@ -188,7 +189,7 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
   parts.runtime = &on.runtime;
   parts.directory = &on.world.actors().directory();
   parts.system = &on.world.actors().system().caf();
-  parts.rank = Rank{r};
+  parts.rank = on.process.value_or(Rank{r});
   parts.plans = on.plans;
   parts.slots = k.slots;
   parts.batch = rank.programs->batch();

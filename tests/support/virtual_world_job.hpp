@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ struct FlowKnobs {
   bool plain_layers = false;  ///< every unit alike, as probe p13: re-gathered for its backward; else the first and last are special
   Nanos letter_delay{0}, handler_delay{0};
   std::uint64_t overflow_step = 0;  ///< this step's loss is not finite; 0: none
+  std::uint64_t rows = 0;           ///< of a step; 0: what the micro-batches of all ranks hold
   std::uint32_t keep_every = 0;     ///< steps between snapshots in memory; 0: none
   Nanos keep{0};
 };
@@ -98,7 +100,9 @@ struct SimulatedGround {
   std::function<void(LaneKind, LaneModel&)> alter_lane;
   Step first = Step{1};  ///< of the epoch
   StampedRank::Memory memory = {};
+  std::optional<Rank> process = {};  ///< whose letters and lanes these are; nothing: the rank's own number
 };
+/// `rank`: in the mesh.
 [[nodiscard]] SimulatedRank simulate_rank(const SimulatedGround& ground, std::uint32_t rank);
 [[nodiscard]] std::shared_ptr<const PlanSet> compile(const FlowKnobs& knobs);  ///< throws what the compiler says
 [[nodiscard]] StepKind kind_of(const FlowKnobs& knobs, Step step);

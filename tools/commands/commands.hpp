@@ -87,6 +87,14 @@ struct ChaosRequest {
 /// Trains again and again under random faults; says whether each run came to the same as an undisturbed one.
 [[nodiscard]] int chaos(const ChaosRequest& request);
 
+/// troupe join, troupe leave: ranks of a live run.
+struct ResizeRequest {
+  std::filesystem::path run;
+  std::uint32_t ranks = 1;
+  bool leave = false, dry_run = false;
+};
+[[nodiscard]] int resize(const ResizeRequest& request);
+
 /// troupe-worker, which stands beside this program (TROUPE_WORKER overrides).
 [[nodiscard]] std::filesystem::path worker_program();
 

@@ -60,11 +60,44 @@ int inject(const InjectRequest& request) {
   return exit_done;
 }
 
+namespace {
+
+constexpr std::chrono::seconds epoch_patience{120};  ///< for a new epoch to begin
+
+/// Says what was agreed, and how it came out if that takes a new epoch.
+int tell_outcome(const char* command, const std::filesystem::path& run, const json& answer) {
+  std::puts(answer["done"].get<std::string>().c_str());
+  std::fflush(stdout);
+  const auto number = answer.value("change", std::uint64_t{0});
+  if (number == 0) return exit_done;
+  const auto deadline = std::chrono::steady_clock::now() + epoch_patience;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto now = ask(run, {{"ask", "change"}, {"number", number}});
+    if (!now) return fail(command, now.error());
+    const auto state = (*now)["state"].get<std::string>();
+    if (state == "refused") return fail(command, Error{(*now)["line"].get<std::string>()});
+    if (state == "in force") {
+      std::puts(("in force from step " + std::to_string((*now)["from_step"].get<std::uint64_t>()) + " on").c_str());
+      return exit_done;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{50});
+  }
+  return fail(command, Error{"the new epoch has not begun yet; `troupe inspect` shows what it waits for"});
+}
+
+}  // namespace
+
 int set_keys(const SetRequest& request) {
   const auto answer = ask(request.run, {{"ask", "set"}, {"changes", request.changes}, {"dry_run", request.dry_run}});
   if (!answer) return fail("set", answer.error());
-  std::puts((*answer)["done"].get<std::string>().c_str());
-  return exit_done;
+  return tell_outcome("set", request.run, *answer);
+}
+
+int resize(const ResizeRequest& request) {
+  const char* const command = request.leave ? "leave" : "join";
+  const auto answer = ask(request.run, {{"ask", command}, {"ranks", request.ranks}, {"dry_run", request.dry_run}});
+  if (!answer) return fail(command, answer.error());
+  return tell_outcome(command, request.run, *answer);
 }
 
 }  // namespace troupe

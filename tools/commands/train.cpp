@@ -7,7 +7,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -17,6 +16,8 @@
 #include "src/config/load_extension.hpp"
 #include "src/faults/fault_ledger.hpp"
 #include "tools/commands/commands.hpp"
+#include "tools/commands/respawn_queue.hpp"
+#include "tools/launcher/config_watch.hpp"
 #include "tools/launcher/dry_run.hpp"
 #include "tools/launcher/host_agent.hpp"
 #include "tools/launcher/job_host.hpp"
@@ -34,33 +35,6 @@ int refuse(const Error& error) {
   std::fprintf(stderr, "troupe train: %s\n", error.message.c_str());
   return exit_usage;
 }
-
-/// Workers that the Coordinator wants to have started again. Any thread.
-class RespawnQueue {
- public:
-  struct Request {
-    Rank rank;
-    Incarnation incarnation;
-  };
-  void add(Request request) {
-    {
-      const std::lock_guard lock(mutex_);
-      requests_.push_back(request);
-    }
-    bell_.ring();
-  }
-  [[nodiscard]] std::vector<Request> take() {
-    bell_.silence();
-    const std::lock_guard lock(mutex_);
-    return std::exchange(requests_, {});
-  }
-  [[nodiscard]] const Bell& bell() const noexcept { return bell_; }
-
- private:
-  std::mutex mutex_;
-  std::vector<Request> requests_;
-  Bell bell_;
-};
 
 /// From first to last worker of one run on this host.
 class Launch {
@@ -83,6 +57,9 @@ class Launch {
     options.coordinator = coordinator_options(config_, run_, world_size, log_);
     options.check_change = [live = run_.live](const ChangeRequest& request) { return check_change(*live, request); };
     options.coordinator.recovery.start_again = [this](Rank rank, Incarnation incarnation) { respawns_.add({rank, incarnation}); };
+    options.coordinator.recovery.let_go = [this](Rank rank, bool kill) { respawns_.add({rank, {}, true, kill}); };
+    if (loader_hosts() == 0 && request_.ranks_in_process.value_or(1) == 1)
+      options.coordinator.changes.most_ranks = std::max(256U, 16 * std::max(1U, std::thread::hardware_concurrency()));
     std::string listen_on = options.listen_on;
     if (!config_.comm.interface.empty()) {
       auto found = address_of_interface(config_.comm.interface);
@@ -96,6 +73,7 @@ class Launch {
     const std::string address = fmt::format("{}:{}", listen_on, host_->port());
     if (auto written = folder_.write_control(address, secret.hex()); !written) return refuse(written.error());
     if (auto started = start_workers(world_size, address, secret); !started) return refuse(started.error());
+    if (config_.live.watch && !request_.config.empty()) watch_.emplace(request_.config, request_.overrides, config_);
     const auto end = watch();
     return end ? finish(*end, **record) : exit_code_;
   }
@@ -103,26 +81,32 @@ class Launch {
  private:
   [[nodiscard]] std::uint32_t loader_hosts() const { return static_cast<std::uint32_t>(config_.data.loader_hosts); }
 
+  /// What every worker is told; `number`: its first rank, or that of a loader process.
+  void describe_worker(WorkerCommand& command, std::uint32_t number) {
+    command.executable = worker_program();
+    command.environment = worker_environment_;
+    command.environment.emplace_back("TROUPE_RANK", std::to_string(number));
+    command.environment.emplace_back("LOCAL_RANK", std::to_string(number));
+    if (command.arguments == std::vector<std::string>{"--loader"}) return;
+    command.memory = memory_.get();
+    command.environment.emplace_back("TROUPE_SNAPSHOTS", "5");
+    for (std::uint32_t i = 0; i < command.ranks; ++i) {
+      const Rank rank{command.first.value() + i};
+      if (std::ranges::none_of(ledgers_, [rank](const auto& ledger) { return ledger->rank == rank; }))
+        ledgers_.push_back(std::make_unique<RankLedger>(rank, memory_.get()));
+    }
+  }
+
   Result<void> start_workers(std::uint32_t world_size, const std::string& address, const Secret& secret) {
     const std::uint32_t each = request_.ranks_in_process.value_or(1);
+    auto memory = AgentMemory::create();
+    if (!memory) return memory.error();
+    memory_ = Descriptor{*memory};
+    worker_environment_ = {{"TROUPE_COORDINATOR", address},          {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
+                           {"TROUPE_SECRET", secret.hex()},          {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())},
+                           {"TROUPE_NET_DEVICES", network_devices_}, {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
     const auto start = [&](WorkerCommand command, std::uint32_t number) -> Result<void> {
-      command.executable = worker_program();
-      command.environment = {{"TROUPE_COORDINATOR", address},
-                             {"TROUPE_RANK", std::to_string(number)},
-                             {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
-                             {"TROUPE_SECRET", secret.hex()},
-                             {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())},
-                             {"LOCAL_RANK", std::to_string(number)},
-                             {"TROUPE_NET_DEVICES", network_devices_},
-                             {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
-      if (command.arguments != std::vector<std::string>{"--loader"}) {
-        auto memory = AgentMemory::create();
-        if (!memory) return memory.error();
-        memories_.emplace_back(*memory);
-        command.memory = *memory;
-        command.environment.emplace_back("TROUPE_SNAPSHOTS", "5");
-        for (std::uint32_t i = 0; i < command.ranks; ++i) ledgers_.push_back(std::make_unique<RankLedger>(Rank{command.first.value() + i}, *memory, i));
-      }
+      describe_worker(command, number);
       commands_.push_back(command);
       return agent_.start(command);
     };
@@ -148,6 +132,7 @@ class Launch {
       std::array<pollfd, 3> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}, pollfd{respawns_.bell().get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), 500);
       look_at_ledgers();
+      look_at_config();
       for (const auto& request : respawns_.take()) start_again(request);
       while (const auto signal = signals_.next()) {
         if (*signal == SIGCHLD)
@@ -159,6 +144,23 @@ class Launch {
     }
   }
 
+  void look_at_config() {
+    if (!watch_) return;
+    const auto edits = watch_->look();
+    if (!edits) return;
+    const auto refused = [this, file = request_.config.string()](const std::string& why) {
+      log_.warning(file + " was edited, and nothing is changed: " + why);
+    };
+    if (!*edits) return refused(edits->error().message);
+    ChangeRequest change;
+    change.set = **edits;
+    change.by = request_.config.string();
+    change.answer = [refused](const Result<Agreed>& agreed) {
+      if (!agreed) refused(agreed.error().message);
+    };
+    host_->request_change(std::move(change));
+  }
+
   [[nodiscard]] WorkerCommand* command_of(Rank rank) {
     const auto found = std::ranges::find_if(commands_, [rank](const WorkerCommand& c) { return c.first <= rank && rank.value() - c.first.value() < c.ranks; });
     return found == commands_.end() ? nullptr : &*found;
@@ -166,10 +168,34 @@ class Launch {
 
   /// A process hosts several ranks: asked for each of them, started once. What is left of the one before is killed and reaped first.
   void start_again(const RespawnQueue::Request& request) {
+    if (request.let_go) return let_go(request);
     WorkerCommand* const command = command_of(request.rank);
-    if (command == nullptr || command->incarnation >= request.incarnation) return;
+    if (command == nullptr) return start_new(request);
+    if (std::erase(let_go_, command->first) == 0 && command->incarnation >= request.incarnation) return;
+    if (std::ranges::none_of(command->environment, [](const auto& entry) { return entry.first == "TROUPE_JOINS"; }))
+      command->environment.emplace_back("TROUPE_JOINS", "1");
     command->incarnation = request.incarnation;
     if (!agent_.kill(command->first)) start_anew(*command);  // else when it is reaped
+  }
+
+  /// A rank that there was none of before.
+  void start_new(const RespawnQueue::Request& request) {
+    const Rank rank = request.rank;
+    WorkerCommand command{.executable = {}, .arguments = {}, .environment = {}, .log = folder_.log_of(rank.value()), .first = rank, .ranks = 1};
+    command.incarnation = request.incarnation;
+    describe_worker(command, rank.value());
+    command.environment.emplace_back("TROUPE_JOINS", "1");
+    commands_.push_back(command);
+    start_anew(commands_.back());
+  }
+
+  /// It is dead, or it ends by itself, as it was told to.
+  void let_go(const RespawnQueue::Request& request) {
+    const WorkerCommand* const command = command_of(request.rank);
+    if (command == nullptr) return;
+    if (std::ranges::find(let_go_, command->first) == let_go_.end()) let_go_.push_back(command->first);
+    std::erase_if(ends_, [&](const WorkerEnd& end) { return end.first == command->first; });
+    if (request.kill) agent_.kill(command->first);
   }
 
   void start_anew(WorkerCommand& command) {
@@ -201,7 +227,7 @@ class Launch {
       if (loader && !end.clean())
         host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
       for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal, end.incarnation);
-      ends_.push_back(std::move(end));
+      if (std::ranges::find(let_go_, end.first) == let_go_.end()) ends_.push_back(std::move(end));
     }
   }
 
@@ -249,11 +275,13 @@ class Launch {
   const SignalQueue& signals_;
   JobHost* host_ = nullptr;
   std::string network_devices_;
-  Rank first_loader_;                 ///< loader processes count as ranks above the world
-  std::vector<Descriptor> memories_;  ///< the snapshots of each worker: they outlive it
+  Rank first_loader_;  ///< loader processes count as ranks above the world
+  Descriptor memory_;  ///< the snapshots of all workers: they outlive them
+  std::vector<std::pair<std::string, std::string>> worker_environment_;
+  std::vector<Rank> let_go_;  ///< by the first rank of its process: belongs to the run no more
   std::vector<WorkerCommand> commands_;
   struct RankLedger {
-    RankLedger(Rank of, int descriptor, std::uint32_t place) : rank(of), memory(descriptor, place), ledger(memory.notes()) {}
+    RankLedger(Rank of, int descriptor) : rank(of), memory(descriptor, of.value()), ledger(memory.notes()) {}
     Rank rank;
     AgentMemory memory;
     FaultLedger ledger;
@@ -261,6 +289,7 @@ class Launch {
   };
   std::vector<std::unique_ptr<RankLedger>> ledgers_;  ///< which fault rules have fired
   RespawnQueue respawns_;
+  std::optional<ConfigWatch> watch_;
   HostAgent agent_;
   std::vector<WorkerEnd> ends_;
   bool asked_to_stop_ = false;

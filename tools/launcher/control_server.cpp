@@ -191,7 +191,7 @@ void Server::tell_peers() {
     peers.push_back(Peer{hello.first, hello.ranks, hello.pid, hello.host, hello.address, hello.incarnation});
     ranks += hello.ranks;
   }
-  if (ranks < options_.world_size) return;
+  if (!complete_ && ranks < options_.world_size) return;
   std::ranges::sort(peers, {}, &Peer::first);
   const std::string frame = encode(ControlKind::peers, write(peers));
   for (const Connection& connection : connections_)

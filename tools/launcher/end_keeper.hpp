@@ -31,6 +31,10 @@ class EndKeeper final : public JobEvents {
     next_.fault_fired(rank, rule, where, operation);
   }
   void changed(Step from, const std::vector<std::string>& changes, const std::string& by) override { next_.changed(from, changes, by); }
+  void change_settled(Step from, const std::string& change, const std::string& problem) override { next_.change_settled(from, change, problem); }
+  void epoch_ends(EpochId epoch, Step after) override { next_.epoch_ends(epoch, after); }
+  void rank_added(Rank rank, Incarnation incarnation) override { next_.rank_added(rank, incarnation); }
+  void rank_let_go(Rank rank, std::uint32_t left) override { next_.rank_let_go(rank, left); }
   /// What cannot be recorded is a failure of the job, if it had none.
   void finished(const JobEnd& end) override {
     JobEnd kept = end;

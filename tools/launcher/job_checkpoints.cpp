@@ -6,12 +6,6 @@
 
 namespace troupe {
 
-std::uint64_t data_row_after(Step step, const RunPosition* position, std::uint64_t rows_per_step) {
-  const std::uint64_t before = position == nullptr ? 0 : position->data_row;
-  const std::uint64_t steps = step.value() - (position == nullptr ? 0 : position->step.value());
-  return before + steps * rows_per_step;
-}
-
 JobCheckpoints::JobCheckpoints(const JobConfig& config, const std::filesystem::path& run_folder)
     : config_(config), storage_(make_posix_storage()), store_(run_folder / config.checkpoint.folder, *storage_) {}
 
@@ -48,19 +42,15 @@ void JobCheckpoints::clear_branch(Log& log) {
   branch_cleared_ = true;
 }
 
-std::uint64_t JobCheckpoints::data_row(Step step, std::uint32_t world_size) const {
-  return data_row_after(step, found_ ? &found_->start : nullptr, static_cast<std::uint64_t>(config_.global_rows(world_size)));
-}
-
-void JobCheckpoints::seal(const CheckpointParts& parts, std::uint32_t world_size, Log& log) {
+void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config, std::uint32_t ranks, std::uint64_t data_row, Log& log) {
   clear_branch(log);
   RunPosition position;
   position.step = parts.step;
   position.epoch = parts.epoch;
-  position.world = world_size;
-  position.config_hash = config_.hash();
-  position.config = config_.to_toml();
-  position.data_row = data_row(parts.step, world_size);
+  position.world = ranks;
+  position.config_hash = config.hash();
+  position.config = config.to_toml();
+  position.data_row = data_row;
   position.tokens = parts.total_tokens;
   position.model_only = model_only(parts.step);
   std::vector<SavedShard> shards;

@@ -27,9 +27,8 @@ class JobCheckpoints {
   [[nodiscard]] Step schedule_before() const noexcept { return found_ ? found_->schedule_before : Step{0}; }
   /// Manifest, rename, purge. Blocks; on a storage lane. Throws std::runtime_error with what the storage said; nothing is sealed then.
   /// Before the first seal, checkpoints newer than the one resumed from are set aside, so that the newest is always one of this run.
-  void seal(const CheckpointParts& parts, std::uint32_t world_size, Log& log);
-  /// Rows of data used when `step` of a run of `world_size` ranks is over.
-  [[nodiscard]] std::uint64_t data_row(Step step, std::uint32_t world_size) const;
+  /// `config`: of the epoch, with `ranks` ranks; `data_row`: rows of data used when the step is over.
+  void seal(const CheckpointParts& parts, const JobConfig& config, std::uint32_t ranks, std::uint64_t data_row, Log& log);
   /// Removes what ranks wrote of a checkpoint that lacks a part. Blocks; on a storage lane.
   void give_up(Step step, EpochId epoch) { (void)store_.give_up(step, epoch); }  // what cannot be removed goes with the next seal or start
   /// Does the checkpoint of this step hold weights alone?
@@ -44,8 +43,5 @@ class JobCheckpoints {
   std::optional<RestorePoint> found_;
   bool branch_cleared_ = false;  ///< nothing newer than found_ stands beside what this run seals; the storage lane's
 };
-
-/// Rows of data used when `step` is over, in a job that resumed from `position` (null: from the seed).
-[[nodiscard]] std::uint64_t data_row_after(Step step, const RunPosition* position, std::uint64_t rows_per_step);
 
 }  // namespace troupe

@@ -92,6 +92,13 @@ class Host final : public JobHost {
     });
   }
 
+  void request_change(ChangeRequest change) override {
+    if (!options_.check_change) return change.answer(Error{"this run takes no changes"});
+    if (auto checked = options_.check_change(change); !checked) return change.answer(checked.error());
+    requests_->add(std::move(change));
+    send<schema::ChangeRequested>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [](auto) {});
+  }
+
   void report_firing(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override {
     send<schema::FaultFired>(runtime_, Heading{coordinator_address, process_address, Where{EpochId{0}, where.step, where.micro, where.unit}, {}, Nanos{0}, 0},
                              [&](schema::FaultFired::Builder body) {
@@ -104,14 +111,11 @@ class Host final : public JobHost {
  private:
   /// What `troupe inspect`, `set` and `inject` ask. On the control server's thread.
   std::string answer(const std::string& request) {
-    return answer_request(request, *board_, clock_->now(), [this](ChangeRequest change) -> Result<std::string> {
-      if (!options_.check_change) return Error{"this run takes no changes"};
-      if (auto checked = options_.check_change(change); !checked) return checked.error();
-      const auto told = std::make_shared<std::promise<Result<std::string>>>();
+    return answer_request(request, *board_, clock_->now(), [this](ChangeRequest change) -> Result<Agreed> {
+      const auto told = std::make_shared<std::promise<Result<Agreed>>>();
       auto agreed = told->get_future();
-      change.answer = [told](const Result<std::string>& result) { told->set_value(result); };
-      requests_->add(std::move(change));
-      send<schema::ChangeRequested>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [](auto) {});
+      change.answer = [told](const Result<Agreed>& result) { told->set_value(result); };
+      request_change(std::move(change));
       if (agreed.wait_for(std::chrono::seconds{2}) != std::future_status::ready)
         return Error{"the job did not answer within 2 s; the journal will show what became of it"};
       return agreed.get();
@@ -127,8 +131,10 @@ class Host final : public JobHost {
     if (hello.world_size != options_.world_size)
       return refuse(fmt::format("rank {} (pid {} on {}) was started for a world of {} ranks, this job has {}: give all workers the same world size",
                                 hello.first.value(), hello.pid, hello.host, hello.world_size, options_.world_size));
-    const bool loader = hello.ranks == 1 && hello.first.value() >= options_.world_size && hello.first.value() - options_.world_size < options_.loader_hosts;
-    if (!loader && (hello.ranks == 0 || hello.first.value() >= options_.world_size || hello.ranks > options_.world_size - hello.first.value()))
+    const bool late = complete_ && hello.ranks == 1 && started(hello.first);  // joins a live run
+    const bool loader =
+        !late && hello.ranks == 1 && hello.first.value() >= options_.world_size && hello.first.value() - options_.world_size < options_.loader_hosts;
+    if (!loader && !late && (hello.ranks == 0 || hello.first.value() >= options_.world_size || hello.ranks > options_.world_size - hello.first.value()))
       return refuse(fmt::format("rank {} (pid {} on {}) joined a job of {} ranks; ranks count from 0", hello.first.value() + hello.ranks - 1, hello.pid,
                                 hello.host, options_.world_size));
     for (std::uint32_t i = 0; i < hello.ranks; ++i) {
@@ -149,6 +155,11 @@ class Host final : public JobHost {
     welcome.restore_step = options_.coordinator.epoch.restore_step;
     welcome.address = link_->address();
     return welcome;
+  }
+
+  bool started(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    return lives_.contains(rank);
   }
 
   Incarnation life_of(Rank rank) {

@@ -45,6 +45,8 @@ class JobHost {
   virtual void report_death(Rank rank, const std::string& cause, int signal, Incarnation incarnation = {}) = 0;
   /// A fault rule has fired on a rank, as its ledger says.
   virtual void report_firing(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) = 0;
+  /// Asks for a change of the live run, as `troupe set` does; its answer tells what became of it, on another thread.
+  virtual void request_change(ChangeRequest change) = 0;
   /// How the job ended; empty while it lives. `bell` rings when it changes.
   [[nodiscard]] virtual std::optional<JobEnd> end() const = 0;
   [[nodiscard]] virtual const Bell& bell() const noexcept = 0;

@@ -71,7 +71,9 @@ void JobRecord::epoch_begun(const BeginEpoch& epoch) {
                   {"members", members},
                   {"first_step", epoch.first_step.value()},
                   {"restore_step", epoch.restore_step.value()},
-                  {"restored_from", describe(epoch.restore)}});
+                  {"restored_from", describe(epoch.restore)},
+                  {"changes", epoch.changes}});
+  ranks_ = static_cast<std::uint32_t>(epoch.members.size());
   if (epoch.epoch > EpochId{1})
     log_.info(fmt::format("epoch {} goes on after step {}, from {}", epoch.epoch.value(), epoch.restore_step.value(), describe(epoch.restore)));
   else if (epoch.restore_step > Step{0})
@@ -80,7 +82,7 @@ void JobRecord::epoch_begun(const BeginEpoch& epoch) {
 
 void JobRecord::epoch_ready(EpochId epoch, std::uint64_t arena_bytes) {
   write("ready", {{"epoch", epoch.value()}, {"arena_bytes", arena_bytes}});
-  log_.info(fmt::format("epoch {}: {} ranks are ready, plans agree, {:.1f} MiB of device memory planned a rank", epoch.value(), options_.world_size,
+  log_.info(fmt::format("epoch {}: {} ranks are ready, plans agree, {:.1f} MiB of device memory planned a rank", epoch.value(), ranks_,
                         static_cast<double>(arena_bytes) / 1048576.0));
 }
 
@@ -124,7 +126,7 @@ void JobRecord::fault(const std::string& cause, Rank rank, bool first) {
 void JobRecord::recovering(EpochId ended, std::uint32_t attempts) {
   write("recovering", {{"epoch", ended.value()}, {"attempts", attempts}});
   recovering_ = true;
-  log_.warning(fmt::format("epoch {} has ended; the ranks come to rest and go on from the newest snapshot (elastic.policy = \"respawn\")", ended.value()));
+  log_.warning(fmt::format("epoch {} has ended; the ranks come to rest and go on from the newest snapshot", ended.value()));
 }
 
 void JobRecord::respawn(Rank rank, Incarnation incarnation) {
@@ -159,6 +161,29 @@ void JobRecord::fault_fired(Rank rank, std::uint32_t rule, const Where& where, c
 void JobRecord::changed(Step from, const std::vector<std::string>& changes, const std::string& by) {
   write("changed", {{"from_step", from.value()}, {"changes", changes}, {"by", by}});
   for (const std::string& change : changes) log_.info(fmt::format("from step {} on: {} ({})", from.value(), change, by));
+}
+
+void JobRecord::change_settled(Step from, const std::string& change, const std::string& problem) {
+  write(problem.empty() ? "change_in_force" : "change_refused", {{"from_step", from.value()}, {"change", change}, {"problem", problem}});
+  if (problem.empty())
+    log_.info(fmt::format("in force from step {} on: {}", from.value(), change));
+  else
+    log_.warning(fmt::format("refused after all, nothing has changed: {}: {}", change, problem));
+}
+
+void JobRecord::epoch_ends(EpochId epoch, Step after) {
+  write("epoch_ends", {{"epoch", epoch.value()}, {"after_step", after.value()}});
+  log_.info(fmt::format("epoch {} ends with step {}: every rank leaves its state for the next one", epoch.value(), after.value()));
+}
+
+void JobRecord::rank_added(Rank rank, Incarnation incarnation) {
+  write("rank_added", {{"rank", rank.value()}, {"incarnation", incarnation.value()}});
+  log_.info(fmt::format("a process is started to join the run as rank {}", rank.value()));
+}
+
+void JobRecord::rank_let_go(Rank rank, std::uint32_t left) {
+  write("rank_let_go", {{"rank", rank.value()}, {"left", left}});
+  log_.warning(fmt::format("the run goes on without rank {}: {} rank{} left", rank.value(), left, left == 1 ? " is" : "s are"));
 }
 
 void JobRecord::kept(Step step, EpochId epoch) { write("kept", {{"step", step.value()}, {"epoch", epoch.value()}}); }

@@ -43,6 +43,10 @@ class JobRecord final : public JobEvents {
   void flight_record(const std::string& text) override;
   void fault_fired(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override;
   void changed(Step from, const std::vector<std::string>& changes, const std::string& by) override;
+  void change_settled(Step from, const std::string& change, const std::string& problem) override;
+  void epoch_ends(EpochId epoch, Step after) override;
+  void rank_added(Rank rank, Incarnation incarnation) override;
+  void rank_let_go(Rank rank, std::uint32_t left) override;
   void finished(const JobEnd& end) override;
   /// Of the newest step that this run made; empty before the first. Asked when the job has ended.
   [[nodiscard]] std::optional<double> last_loss() const noexcept { return last_loss_; }
@@ -60,6 +64,7 @@ class JobRecord final : public JobEvents {
   std::unique_ptr<JobSinks> sinks_;
   ConsoleReporter console_;
   std::optional<double> last_loss_;
+  std::uint32_t ranks_ = 1;  ///< of the epoch
   bool warned_ = false;
   bool recovering_ = false;  ///< since a fault, until a new step
 };

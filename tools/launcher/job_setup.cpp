@@ -7,12 +7,15 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <limits>
+#include <stdexcept>
 
 #include "src/data/byte_tokenizer.hpp"
 #include "src/model/families.hpp"
 #include "src/optimizer/warmup_stable_decay.hpp"
 #include "src/trace/chrome_trace.hpp"
 #include "tools/launcher/secret.hpp"
+#include "tools/launcher/training_job.hpp"
 
 namespace troupe {
 
@@ -85,7 +88,9 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
   PreparedRun run{std::move(folder.value()), nullptr, nullptr, {}};
   run.checkpoints = std::make_shared<JobCheckpoints>(config, run.folder.path());
   if (auto looked = run.checkpoints->look(run.warnings); !looked) return looked.error();
-  run.live = std::make_shared<LiveConfig>(config, run.checkpoints->schedule_before());
+  const std::uint64_t rows_before = run.checkpoints->found() ? run.checkpoints->found()->start.data_row : 0;
+  run.live = std::make_shared<LiveConfig>(
+      config, LiveConfig::Start{.schedule_before = run.checkpoints->schedule_before(), .step = run.checkpoints->restore_step(), .row = rows_before});
   if (auto planned = run.live->plan(config.live.changes); !planned) return planned.error();
   const Step last{static_cast<std::uint64_t>(config.training.steps)};
   if (const auto& found = run.checkpoints->found();
@@ -99,10 +104,59 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
   return run;
 }
 
+namespace {
+
+/// Can these ranks be built so? All of their plans are compiled and checked, as the ranks themselves will.
+Result<TrainingJob> planned(const Result<JobConfig>& config, std::uint32_t ranks) {
+  if (!config) return config.error();
+  auto job = plan_training(*config, 0, ranks);
+  for (std::uint32_t rank = 1; job && rank < std::min(ranks, 8U); ++rank) job = plan_training(*config, rank, ranks);
+  return job;
+}
+
+std::string memory_of(const TrainingJob& job) {
+  std::size_t device = 0;
+  const TrainingEstimate estimate = estimate_training(job.model, job.options);
+  for (const MemoryItem& item : estimate.memory) device += item.per_slot || item.placement == Placement::host ? 0 : item.bytes;
+  return fmt::format("{:.1f} MiB", static_cast<double>(device + edges_of(job, estimate).device_bytes) / 1048576.0);
+}
+
+/// "device memory planned a rank: 0.4 MiB now, 0.5 MiB then; the launcher holds 2.1 MiB of state meanwhile".
+std::string describe_change(const LiveConfig& live, const std::vector<std::string>& changes, std::uint32_t ranks) {
+  const auto now = planned(live.epoch_config(Step{std::numeric_limits<std::uint32_t>::max()}, ranks), ranks);
+  const auto then = planned(live.epoch_config_with(changes, ranks), ranks);
+  if (!now || !then) return {};
+  std::size_t state = 0;
+  for (const MemoryItem& item : estimate_training(then->model, then->options).memory)
+    if (item.kind == "fp32 masters" || item.kind == "optimizer moments") state += item.bytes;
+  return fmt::format(
+      "device memory planned a rank: {} now, {} then; mesh dp_replicate {} × dp_shard {}, {} micro-batches of {} rows a rank; the launcher takes in "
+      "{:.1f} MiB of state meanwhile",
+      memory_of(*now), memory_of(*then), then->options.replicas, then->options.world, then->options.micro_batches, then->options.batch.rows,
+      static_cast<double>(state * ranks) / 1048576.0);
+}
+
+EpochChanges epoch_changes(const std::shared_ptr<LiveConfig>& live) {
+  EpochChanges changes;
+  changes.next = [live](Step after) { return live->next_epoch(after); };
+  changes.changes = [live](Step first, std::uint32_t ranks) { return live->epoch_changes(first, ranks); };
+  changes.takes_epoch = [live](const std::vector<std::string>& set, std::uint32_t ranks) -> Result<bool> {
+    if (!LiveConfig::takes_epoch(set)) return false;
+    if (auto job = planned(live->epoch_config_with(set, ranks), ranks); !job) return job.error();
+    return true;
+  };
+  changes.withdraw = [live](Step from) { live->withdraw(from); };
+  changes.describe = [live](const std::vector<std::string>& set, std::uint32_t ranks) { return describe_change(*live, set, ranks); };
+  return changes;
+}
+
+}  // namespace
+
 CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, Log& log) {
   const FittedSchedule fitted = fit_schedule(config.lr_scheduler, static_cast<std::uint64_t>(config.training.steps));
   for (const std::string& warning : fitted.warnings) log.warning(warning);
   CoordinatorOptions options;
+  run.live->ranks(world_size);
   options.epoch.world_size = world_size;
   options.epoch.config_hash = config.hash();
   options.epoch.restore_step = run.checkpoints->restore_step();
@@ -116,15 +170,23 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   options.steps.snapshot_due = [live = run.live, last = options.steps.last_step](Step step) { return live->snapshot_due(step, last); };
   options.change = [live = run.live](const std::vector<std::string>& changes, Step from) { return live->change(changes, from); };
   options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
-  options.data_row = [checkpoints = run.checkpoints, world_size](Step step) { return checkpoints->data_row(step, world_size); };
+  options.data_row = [live = run.live](Step step) { return live->data_row(step); };
+  options.changes = epoch_changes(run.live);
   options.heartbeat_timeout = std::max<Nanos>(options.heartbeat_timeout, options.train_timeout);
   options.recovery.respawn = config.elastic.respawn();
+  options.recovery.shrink = config.elastic.shrink();
+  options.recovery.min_ranks = static_cast<std::uint32_t>(config.elastic.min_ranks);
   options.recovery.attempts = static_cast<std::uint32_t>(config.elastic.attempts);
   options.recovery.keep_every = config.elastic.keeps_snapshots() ? static_cast<std::uint32_t>(config.elastic.memory_interval) : 0;
   options.recovery.describe_data = [row = options.data_row](Step step) {
     return fmt::format("rows {} to {} of the data order", row(Step{step.value() - 1}), row(step) - 1);
   };
-  options.seal = [checkpoints = run.checkpoints, world_size, &log](const CheckpointParts& parts) { checkpoints->seal(parts, world_size, log); };
+  options.seal = [checkpoints = run.checkpoints, live = run.live, &log](const CheckpointParts& parts) {
+    const auto ranks = static_cast<std::uint32_t>(parts.shards.size());
+    const auto of_epoch = live->epoch_config(parts.step, ranks);
+    if (!of_epoch) throw std::runtime_error(of_epoch.error().message);
+    checkpoints->seal(parts, *of_epoch, ranks, live->data_row(parts.step), log);
+  };
   options.give_up = [checkpoints = run.checkpoints](Step step, EpochId epoch) { checkpoints->give_up(step, epoch); };
   return options;
 }
@@ -146,6 +208,7 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
 }
 
 Result<void> check_change(const LiveConfig& live, const ChangeRequest& request) {
+  if (request.join > 0 || request.leave > 0) return {};
   if (request.fault_rule.empty()) return live.check(request.set);
   FaultSettings settings;
   settings.rules = {request.fault_rule};

@@ -5,48 +5,32 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
+
+#include "tools/launcher/live_keys.hpp"
 
 namespace troupe {
 namespace {
 
-/// What the launcher alone decides, step by step; a rank is told its consequence with the permission for each step.
-constexpr std::array<std::string_view, 7> changeable{"optimizer.lr",
-                                                     "lr_scheduler.warmup_steps",
-                                                     "lr_scheduler.decay_ratio",
-                                                     "lr_scheduler.decay_type",
-                                                     "lr_scheduler.min_lr_factor",
-                                                     "lr_scheduler.total_steps",
-                                                     "checkpoint.interval"};
+std::string_view key_of(std::string_view change) { return change.substr(0, change.find('=')); }
 
-std::string listed() {
-  std::string all;
-  for (const std::string_view key : changeable) all += (all.empty() ? "" : ", ") + std::string(key);
-  return all;
-}
-
-Result<std::string> refusal(std::string_view written) {
-  JobConfig none;
-  Schema schema;
-  none.describe_to(schema);
-  const Key* const key = schema.find(written);
-  if (key == nullptr) {
-    const std::string near = schema.nearest_key(written);
-    return Error{fmt::format("{}: no such key{}", written, near.empty() ? "" : "; did you mean " + near + "?")};
-  }
-  if (std::ranges::find(changeable, key->name) != changeable.end()) return key->name;
-  if (key->key_class == KeyClass::frozen) return Error{fmt::format("{} is frozen: it belongs to the run and cannot be changed in it", key->name)};
-  return Error{fmt::format("{} ({}) cannot be changed in a live run by this version; stop it (SIGTERM saves) and go on with the new value. Live now: {}",
-                           key->name, name_of(key->key_class), listed())};
+/// Replaces what was said of the same key before.
+void put(std::vector<std::string>& changes, const std::string& change) {
+  const std::string name = canonical_key(key_of(change));
+  std::erase_if(changes, [&](const std::string& other) { return canonical_key(key_of(other)) == name; });
+  changes.push_back(change);
 }
 
 }  // namespace
 
-LiveConfig::Values LiveConfig::values_of(JobConfig config) {
-  const FittedSchedule fitted = fit_schedule(config.lr_scheduler, static_cast<std::uint64_t>(config.training.steps));
-  return {std::move(config), fitted.schedule};
+MeshDegrees fitted_mesh(const JobConfig& config, std::uint32_t ranks) {
+  if (const auto mesh = config.mesh(ranks)) return *mesh;
+  std::int64_t replicate = std::clamp<std::int64_t>(config.parallelism.data_parallel_replicate_degree, 1, ranks);
+  while (ranks % replicate != 0) --replicate;
+  return {replicate, ranks / replicate};
 }
 
-LiveConfig::LiveConfig(const JobConfig& config, Step schedule_before) : schedule_before_(schedule_before) { from_.emplace(Step{0}, values_of(config)); }
+LiveConfig::LiveConfig(const JobConfig& config, Start start) : base_(config), start_(start), from_(*values_of({})) {}
 
 const LiveConfig::Values& LiveConfig::at(Step step) const { return std::prev(from_.upper_bound(step))->second; }
 
@@ -55,27 +39,53 @@ Result<JobConfig> LiveConfig::changed(const JobConfig& config, const std::vector
   for (const std::string& change : changes) {
     const auto equals = change.find('=');
     if (equals == std::string::npos || equals == 0) return Error{fmt::format("'{}': a change is written KEY=VALUE", change)};
-    if (auto key = refusal(std::string_view(change).substr(0, equals)); !key) return key.error();
+    if (auto kind = live_kind(std::string_view(change).substr(0, equals)); !kind) return kind.error();
     overrides.push_back("--" + change);
   }
   if (overrides.empty()) return Error{"no change was given; write KEY=VALUE"};
-  return JobConfig::parse(config.to_toml(), "the run's configuration", overrides);
+  auto merged = JobConfig::parse(config.to_toml(), "the run's configuration", overrides);
+  if (!merged) return merged.error();
+  if (auto built = merged->can_run(); !built && base_.can_run()) return built.error();
+  merged->model.extensions = base_.model.extensions;
+  return merged;
+}
+
+Result<std::map<Step, LiveConfig::Values>> LiveConfig::values_of(const std::map<Step, std::vector<std::string>>& agreed) const {
+  const auto fitted = [](const JobConfig& config) { return fit_schedule(config.lr_scheduler, static_cast<std::uint64_t>(config.training.steps)).schedule; };
+  std::map<Step, Values> all;
+  Values values{base_, fitted(base_), {}};
+  all.emplace(Step{0}, values);
+  for (const auto& [step, changes] : agreed) {
+    auto config = changed(values.config, changes);
+    if (!config) return config.error();
+    values.schedule = fitted(*config);
+    values.config = std::move(*config);
+    values.new_epoch = takes_epoch(changes);
+    for (const std::string& change : changes)
+      if (*live_kind(key_of(change)) == LiveKind::epoch) put(values.of_epochs, change);
+    all.insert_or_assign(step, values);
+  }
+  return all;
 }
 
 Result<void> LiveConfig::plan(const std::vector<std::string>& planned) {
   for (const std::string& text : planned) {
     const auto wrong = [&](const std::string& why) { return Error{fmt::format("live.changes: '{}': {}", text, why)}; };
     std::uint64_t step = 0;
-    const auto blank = text.find(' ');
-    const auto [end, problem] = std::from_chars(text.data() + std::min<std::size_t>(5, text.size()), text.data() + std::min(blank, text.size()), step);
-    if (!text.starts_with("step=") || blank == std::string::npos || problem != std::errc{} || end != text.data() + blank || step == 0)
-      return wrong("a planned change is written 'step=7 optimizer.lr=1e-4', steps count from 1");
     std::vector<std::string> changes;
-    for (std::size_t from = blank + 1; from < text.size();) {
+    for (std::size_t from = 0; from < text.size();) {
       const auto next = std::min(text.find(' ', from), text.size());
-      if (next > from) changes.push_back(text.substr(from, next - from));
+      const std::string word = text.substr(from, next - from);
       from = next + 1;
+      if (word.empty()) continue;
+      if (!word.starts_with("step=")) {
+        changes.push_back(word);
+        continue;
+      }
+      const auto [end, problem] = std::from_chars(word.data() + 5, word.data() + word.size(), step);
+      if (problem != std::errc{} || end != word.data() + word.size()) step = 0;
     }
+    if (step == 0) return wrong("a planned change is written 'step=7 optimizer.lr=1e-4', steps count from 1");
     if (auto done = change(changes, Step{step}); !done) return wrong(done.error().message);
   }
   return {};
@@ -89,23 +99,38 @@ Result<void> LiveConfig::check(const std::vector<std::string>& changes) const {
 
 Result<void> LiveConfig::change(const std::vector<std::string>& changes, Step from) {
   const std::lock_guard lock(mutex_);
-  auto config = changed(at(from).config, changes);
-  if (!config) return config.error();
-  std::map<Step, Values> later;
-  for (auto entry = from_.upper_bound(from); entry != from_.end(); ++entry) {  // it holds from its step on, also over what was planned for later
-    auto again = changed(entry->second.config, changes);
-    if (!again) return again.error();
-    later.insert_or_assign(entry->first, values_of(std::move(again.value())));
+  auto agreed = agreed_;
+  for (const std::string& change : changes) {
+    put(agreed[from], change);
+    // It holds from its step on, also over what was planned for later.
+    for (auto later = agreed.upper_bound(from); later != agreed.end(); ++later)
+      std::erase_if(later->second, [&](const std::string& other) { return canonical_key(key_of(other)) == canonical_key(key_of(change)); });
   }
-  from_.insert_or_assign(from, values_of(std::move(config.value())));
-  for (auto& [step, values] : later) from_.insert_or_assign(step, std::move(values));
+  std::erase_if(agreed, [from](const auto& entry) { return entry.first != from && entry.second.empty(); });
+  auto values = values_of(agreed);
+  if (!values) return values.error();
+  agreed_ = std::move(agreed);
+  from_ = std::move(*values);
   return {};
+}
+
+void LiveConfig::withdraw(Step from) {
+  const std::lock_guard lock(mutex_);
+  auto agreed = agreed_;
+  const auto found = agreed.find(from);
+  if (found == agreed.end()) return;
+  std::erase_if(found->second, [](const std::string& change) { return *live_kind(key_of(change)) == LiveKind::epoch; });
+  if (found->second.empty()) agreed.erase(found);
+  if (auto values = values_of(agreed)) {
+    agreed_ = std::move(agreed);
+    from_ = std::move(*values);
+  }
 }
 
 double LiveConfig::learning_rate(Step step) const {
   const std::lock_guard lock(mutex_);
   const Values& values = at(step);
-  return values.config.optimizer.lr * values.schedule.factor(Step{step.value() - schedule_before_.value()});
+  return values.config.optimizer.lr * values.schedule.factor(Step{step.value() - start_.schedule_before.value()});
 }
 
 bool LiveConfig::snapshot_due(Step step, Step last) const {
@@ -113,6 +138,79 @@ bool LiveConfig::snapshot_due(Step step, Step last) const {
   const CheckpointSettings& checkpoint = at(step).config.checkpoint;
   if (!checkpoint.saves()) return false;
   return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
+}
+
+std::uint64_t LiveConfig::data_row(Step step) const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t row = start_.row;
+  for (auto entry = from_.begin(); entry != from_.end(); ++entry) {
+    const std::uint64_t first = std::max(entry->first.value(), start_.step.value() + 1);
+    const std::uint64_t end = std::next(entry) == from_.end() ? step.value() + 1 : std::min(step.value() + 1, std::next(entry)->first.value());
+    if (end > first) row += (end - first) * static_cast<std::uint64_t>(entry->second.config.global_rows(start_.ranks));
+  }
+  return row;
+}
+
+bool LiveConfig::takes_epoch(const std::vector<std::string>& changes) {
+  return std::ranges::any_of(changes, [](const std::string& change) {
+    const auto kind = live_kind(key_of(change));
+    return kind && *kind == LiveKind::epoch;
+  });
+}
+
+std::optional<Step> LiveConfig::next_epoch(Step after) const {
+  const std::lock_guard lock(mutex_);
+  for (auto entry = from_.upper_bound(after); entry != from_.end(); ++entry)
+    if (entry->second.new_epoch) return entry->first;
+  return std::nullopt;
+}
+
+Result<std::vector<std::string>> LiveConfig::changes_of(const Values& values, std::uint32_t ranks) const {
+  std::vector<std::string> changes = values.of_epochs;
+  if (ranks != start_.ranks && values.config.training.global_batch_size < 0)
+    put(changes, fmt::format("training.global_batch_size={}", values.config.global_rows(start_.ranks)));
+  if (ranks != start_.ranks && !values.config.mesh(ranks)) {
+    const MeshDegrees mesh = fitted_mesh(values.config, ranks);
+    put(changes, fmt::format("parallelism.data_parallel_replicate_degree={}", mesh.replicate));
+    put(changes, fmt::format("parallelism.data_parallel_shard_degree={}", mesh.shard));
+  }
+  return changes;
+}
+
+Result<JobConfig> LiveConfig::config_for(const Values& values, std::uint32_t ranks) const {
+  auto changes = changes_of(values, ranks);
+  if (!changes) return changes.error();
+  for (std::string& change : *changes) change = "--" + change;
+  auto config = JobConfig::parse(values.config.to_toml(), "the run's configuration", *changes);
+  if (!config) return config.error();
+  config->model.extensions = base_.model.extensions;
+  if (auto mesh = config->mesh(ranks); !mesh) return mesh.error();
+  return config;
+}
+
+Result<std::vector<std::string>> LiveConfig::epoch_changes(Step first, std::uint32_t ranks) const {
+  const std::lock_guard lock(mutex_);
+  if (auto config = config_for(at(first), ranks); !config) return config.error();
+  return changes_of(at(first), ranks);
+}
+
+Result<JobConfig> LiveConfig::epoch_config(Step first, std::uint32_t ranks) const {
+  const std::lock_guard lock(mutex_);
+  return config_for(at(first), ranks);
+}
+
+Result<JobConfig> LiveConfig::epoch_config_with(const std::vector<std::string>& changes, std::uint32_t ranks) const {
+  const std::lock_guard lock(mutex_);
+  Values values = std::prev(from_.end())->second;
+  auto config = changed(values.config, changes);
+  if (!config) return config.error();
+  const bool mesh =
+      std::ranges::any_of(changes, [](const std::string& change) { return canonical_key(key_of(change)).starts_with("parallelism.data_parallel_"); });
+  if (auto asked = config->mesh(ranks); mesh && !asked) return asked.error();  // what is asked for by name is not fitted
+  values.config = std::move(*config);
+  for (const std::string& change : changes)
+    if (*live_kind(key_of(change)) == LiveKind::epoch) put(values.of_epochs, change);
+  return config_for(values, ranks);
 }
 
 }  // namespace troupe

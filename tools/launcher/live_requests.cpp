@@ -10,6 +10,15 @@ using nlohmann::json;
 
 double seconds(Nanos time) { return std::chrono::duration<double>(time).count(); }
 
+const char* state_of(const ChangeView& change) {
+  switch (change.state) {
+    case ChangeView::State::waits: return "waits";
+    case ChangeView::State::in_force: return "in force";
+    case ChangeView::State::refused: break;
+  }
+  return "refused";
+}
+
 json json_of(const JobView& view, Nanos now) {
   json ranks = json::array();
   for (const RankView& rank : view.ranks) {
@@ -27,6 +36,14 @@ json json_of(const JobView& view, Nanos now) {
                      {"at_rest", rank.resting},
                      {"actors", actors}});
   }
+  json changes = json::array();
+  for (const ChangeView& change : view.changes)
+    changes.push_back({{"number", change.number},
+                       {"from_step", change.from.value()},
+                       {"change", change.text},
+                       {"by", change.by},
+                       {"state", state_of(change)},
+                       {"problem", change.problem}});
   json absent = json::array();
   for (const Rank rank : view.absent) absent.push_back(rank.value());
   return {{"headline", view.headline(now)},
@@ -39,16 +56,22 @@ json json_of(const JobView& view, Nanos now) {
           {"seconds_since_step", seconds(now - view.progress_at)},
           {"restore", view.restore},
           {"respawns", view.respawns},
-          {"changes", view.changes},
+          {"changes", changes},
           {"absent", absent},
           {"ranks", ranks}};
 }
 
-json answer_of(const json& request, const JobBoard& board, Nanos now, const std::function<Result<std::string>(ChangeRequest)>& change) {
+json answer_of(const json& request, const JobBoard& board, Nanos now, const std::function<Result<Agreed>(ChangeRequest)>& change) {
   const auto ask = request.at("ask").get<std::string>();
   if (ask == "inspect") {
     const JobView view = board.get();
     return {{"text", view.text(now)}, {"view", json_of(view, now)}};
+  }
+  if (ask == "change") {  // how one fares that takes a new epoch
+    const auto number = request.at("number").get<std::uint64_t>();
+    for (const ChangeView& one : board.get().changes)
+      if (one.number == number) return {{"state", state_of(one)}, {"line", one.line()}, {"from_step", one.from.value()}};
+    return {{"state", "waits"}, {"line", ""}, {"from_step", 0}};  // the view is older than the change
   }
   ChangeRequest wanted;
   wanted.by = "troupe " + ask;
@@ -58,18 +81,21 @@ json answer_of(const json& request, const JobBoard& board, Nanos now, const std:
   } else if (ask == "set") {
     wanted.set = request.at("changes").get<std::vector<std::string>>();
     dry_run = request.value("dry_run", false);
+  } else if (ask == "join" || ask == "leave") {
+    (ask == "join" ? wanted.join : wanted.leave) = request.at("ranks").get<std::uint32_t>();
+    dry_run = request.value("dry_run", false);
   } else {
     return {{"error", "this job does not know the request '" + ask + "': another version of troupe?"}};
   }
   if (dry_run) wanted.by.clear();  // nobody: only looked at
   const auto agreed = change(std::move(wanted));
   if (!agreed) return {{"error", agreed.error().message}};
-  return {{"done", *agreed}};
+  return {{"done", agreed->text}, {"change", agreed->change}};
 }
 
 }  // namespace
 
-std::string answer_request(const std::string& request, const JobBoard& board, Nanos now, const std::function<Result<std::string>(ChangeRequest)>& change) {
+std::string answer_request(const std::string& request, const JobBoard& board, Nanos now, const std::function<Result<Agreed>(ChangeRequest)>& change) {
   json answer;
   try {
     answer = answer_of(json::parse(request), board, now, change);

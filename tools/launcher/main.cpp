@@ -86,7 +86,20 @@ void add_set(CLI::App& app, troupe::SetRequest& request) {
   command->add_option("KEY=VALUE", request.changes, "such as optimizer.lr=1e-4; all or none take effect")->required();
   command->add_flag("--dry-run", request.dry_run, "only say what would happen, and from which step on");
   command->footer(
-      std::string("\nThe journal shows from which step on. A run with [live] changes = [\"step=7 optimizer.lr=1e-4\"] repeats it. docs/reconfigure.md\n\n") +
+      std::string(
+          "\nWhat takes a new epoch (batch sizes, mesh, precision, slots …) begins between two steps, in the same processes. The journal shows from which "
+          "step on. A run with [[changes]] step = 7, set = {\"optimizer.lr\" = 1e-4} repeats it. docs/reconfigure.md\n\n") +
+      troupe::exit_codes_help);
+}
+
+void add_resize(CLI::App& app, const char* name, const char* what, troupe::ResizeRequest& request) {
+  auto* command = app.add_subcommand(name, what);
+  command->add_option("RUN", request.run, "the run's folder (job.dump_folder)")->required();
+  command->add_option("--ranks", request.ranks, "how many")->check(CLI::Range(1U, 4096U))->capture_default_str();
+  command->add_flag("--dry-run", request.dry_run, "only say what would happen");
+  command->footer(
+      std::string("\nThe launcher starts or lets go of the processes; a new epoch begins with the others' next step boundary, the rows of a step stay, no step "
+                  "is lost. docs/reconfigure.md\n\n") +
       troupe::exit_codes_help);
 }
 
@@ -129,6 +142,11 @@ int main(int argc, char** argv) {
   foresight.add_to(app, std::string(overrides_help) + "\n" + troupe::exit_codes_help);
   troupe::ChaosRequest chaos;
   add_chaos(app, chaos);
+
+  troupe::ResizeRequest join, leave;
+  leave.leave = true;
+  add_resize(app, "join", "Add ranks to a live run: in the place of lost ones, or more than it began with.", join);
+  add_resize(app, "leave", "Let go of the last ranks of a live run.", leave);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
   train.overrides = config.overrides = sample.overrides = chaos.overrides = split.overrides;
   try {
@@ -145,6 +163,9 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("inject")) return troupe::inject(inject);
   if (app.got_subcommand("set")) return troupe::set_keys(set);
   if (app.got_subcommand("chaos")) return troupe::chaos(chaos);
+
+  if (app.got_subcommand("join")) return troupe::resize(join);
+  if (app.got_subcommand("leave")) return troupe::resize(leave);
   if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
   return troupe::sample(sample);
 }

@@ -47,7 +47,8 @@ Result<void> fill_numbers(const Reader& reader, std::initializer_list<const char
   if (!world_size) return world_size.error();
   auto local_rank = reader.number(local, *rank_number);
   if (!local_rank) return local_rank.error();
-  if (*world_size == 0 || *rank_number >= *world_size)
+  const bool joins = reader.number({"TROUPE_JOINS"}, 0).value() == 1;  // a live run, perhaps as a rank that it did not begin with
+  if (*world_size == 0 || (*rank_number >= *world_size && !joins))
     return Error{fmt::format("{} is {} and {} is {}: ranks count from 0 to the world size minus 1", *rank.begin(), *rank_number, *world.begin(), *world_size)};
   place.rank = Rank{*rank_number};
   place.world_size = *world_size;

@@ -2,6 +2,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -16,8 +17,9 @@ namespace troupe {
 class JobPeers {
  public:
   void set(std::vector<Peer> peers);
-  /// Blocks until they were told, at most `limit`; an Error then, and when `stop` is requested.
-  [[nodiscard]] Result<std::vector<Peer>> wait(const std::stop_token& stop, Nanos limit, std::uint64_t respawns = 0) const;
+  /// Blocks until a list was told in which all members are hosted, by processes whose incarnations add up to at least `lives` over the
+  /// members; at most `limit`; an Error then, and when `stop` is requested.
+  [[nodiscard]] Result<std::vector<Peer>> wait(const std::stop_token& stop, Nanos limit, std::span<const Rank> members, std::uint64_t lives) const;
 
  private:
   mutable std::mutex mutex_;

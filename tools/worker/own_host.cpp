@@ -17,9 +17,9 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
         fmt::format("data.loader_hosts = {}: loader processes are started by `troupe train`; under torchrun and Slurm set it to 0", config.data.loader_hosts)};
   if (config.checkpoint.create_seed_checkpoint)
     return Error{"checkpoint.create_seed_checkpoint: a seed checkpoint is written by `troupe train`, with one rank"};
-  if (config.elastic.respawn())
-    return Error{
-        "elastic.policy = \"respawn\": processes are started again by `troupe train`; under torchrun and Slurm use policy = \"stop\" and their own restarts"};
+  if (config.elastic.recovers())
+    return Error{"elastic.policy = \"" + config.elastic.policy +
+                 "\": processes are started again by `troupe train`; under torchrun and Slurm use policy = \"stop\" and their own restarts"};
   auto run = prepare_run(config, config_file, overwrite);
   if (!run) return run.error();
   std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};
@@ -42,7 +42,14 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   options.network_devices = network_devices(process_environment(), config.comm.interface);
   options.watches_connections = true;
   options.check_change = [live = own->run_.live](const ChangeRequest& request) { return check_change(*live, request); };
+  if (own->run_.live->next_epoch(Step{0}))
+    return Error{"[[changes]] of keys that take a new epoch need `troupe train`, whose launcher holds the state meanwhile"};
   options.coordinator = coordinator_options(config, own->run_, place.world_size, *own->log_);
+  options.coordinator.changes.takes_epoch = [](const std::vector<std::string>& set, std::uint32_t) -> Result<bool> {
+    if (LiveConfig::takes_epoch(set))
+      return Error{"what takes a new epoch can be changed under `troupe train` alone, whose launcher holds the state meanwhile"};
+    return false;
+  };
   auto host = JobHost::start(std::move(options), *own->record_, *own->log_);
   if (!host) return host.error();
   own->host_ = std::move(host.value());

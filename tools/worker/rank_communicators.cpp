@@ -45,7 +45,7 @@ Result<CollectivePath> choose_collectives(const std::string& setting, std::span<
 }
 
 std::shared_ptr<Communicator> RankCommunicators::make(const EpochStart& start, const std::string& name, Nanos timeout, const std::stop_token& stop) const {
-  const auto peers = ground_.peers->wait(stop, timeout, start.respawns);
+  const auto peers = ground_.peers->wait(stop, timeout, start.members, start.respawns);
   if (!peers) throw std::runtime_error(peers.error().message);
   const auto path = choose_collectives(ground_.setting, *peers, start.members);
   if (!path) throw std::runtime_error(path.error().message);
@@ -56,7 +56,9 @@ std::shared_ptr<Communicator> RankCommunicators::make(const EpochStart& start, c
   options.rank = place_in(start.members, start.rank);
   options.size = static_cast<std::uint32_t>(start.members.size());
   options.timeout = timeout;
-  options.registry = ground_.registry;
+  const Peer* const process = host_of(start.rank, *peers);
+  const bool together = std::ranges::all_of(start.members, [&](Rank member) { return host_of(member, *peers) == process; });
+  options.registry = together ? ground_.registry : nullptr;  // ranks of other processes may have joined
   options.stop = stop;
   return make_shared_memory_communicator(options, *ground_.clock);
 }

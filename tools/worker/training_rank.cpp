@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <future>
 #include <stdexcept>
 #include <utility>
 
-#include "src/checkpoint/agent_memory.hpp"
 #include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/kept_state.hpp"
 #include "src/checkpoint/restore.hpp"
 #include "src/checkpoint/restore_point.hpp"
 #include "src/checkpoint/snapshot.hpp"
@@ -38,6 +39,16 @@ StoredType export_type(const CheckpointSettings& settings) {
   return settings.export_dtype == "bfloat16" ? StoredType::bf16 : settings.export_dtype == "float16" ? StoredType::f16 : StoredType::f32;
 }
 
+/// The run's configuration with what this epoch changes in it.
+JobConfig config_of(const JobConfig& base, const EpochStart& start) {
+  if (start.changes.empty()) return base;
+  std::vector<std::string> overrides;
+  for (const std::string& change : start.changes) overrides.push_back("--" + change);
+  JobConfig config = take(JobConfig::parse(base.to_toml(), "the run's configuration", overrides));
+  config.model.extensions = base.model.extensions;
+  return config;
+}
+
 class TrainingRankBody final : public RankBody {
  public:
   TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, std::shared_ptr<FaultPlan> faults, const std::stop_token& stop);
@@ -49,6 +60,7 @@ class TrainingRankBody final : public RankBody {
     return hashes;
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override;
+  void hand_over(EpochId epoch, Step step, std::uint32_t slot) override;
   void abort(const std::string& cause) noexcept override {
     halt_->store(1);
     options_.batches->abort(start_.rank, cause);
@@ -62,6 +74,7 @@ class TrainingRankBody final : public RankBody {
   void fill_state(const EpochStart& start);
 
   const TrainingRankOptions& options_;
+  const JobConfig config_;  ///< of this epoch
   EpochStart start_;
   std::shared_ptr<FaultPlan> faults_;
   std::unique_ptr<Device> device_;
@@ -82,44 +95,61 @@ class TrainingRankBody final : public RankBody {
 
 TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const EpochStart& start, std::shared_ptr<FaultPlan> faults, const std::stop_token& stop)
     : options_(options),
+      config_(config_of(options.config, start)),
       start_(start),
       faults_(std::move(faults)),
-      device_(open_device(options.config, options.local_rank)),
-      job_(take(plan_training(options.config, start.rank.value(), options.world_size, device_->host_visible() ? 0 : device_->info().memory_bytes))),
-      checkpoints_(options.run_folder / options.config.checkpoint.folder, *storage_),
+      device_(open_device(config_, options.local_rank)),
+      job_(take(plan_training(config_, start.place(), start.world(), device_->host_visible() ? 0 : device_->info().memory_bytes))),
+      checkpoints_(options.run_folder / config_.checkpoint.folder, *storage_),
       model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
   fill_state(start);
   open_data(start);
-  if (options_.config.checkpoint.saves()) {
-    SnapshotOptions snapshot{.rank = start.rank.value(),
-                             .world = options_.world_size,
+  if (config_.checkpoint.saves()) {
+    SnapshotOptions snapshot{.rank = start.place(),
+                             .world = start_.world(),
                              .model_only = {},
                              .copy_out = copies_out_of(*device_),
                              .replica = job_.options.replica,
                              .replicas = job_.options.replicas};
-    snapshot.model_only = [&checkpoint = options_.config.checkpoint, last = static_cast<std::uint64_t>(options_.config.training.steps)](Step step) {
+    snapshot.model_only = [&checkpoint = config_.checkpoint, last = static_cast<std::uint64_t>(config_.training.steps)](Step step) {
       return checkpoint.last_save_model_only && step.value() == last;
     };
-    if (options_.config.checkpoint.last_save_ema) snapshot.instead = model_->averages();
-    snapshot.export_type = export_type(options_.config.checkpoint);
+    if (config_.checkpoint.last_save_ema) snapshot.instead = model_->averages();
+    snapshot.export_type = export_type(config_.checkpoint);
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
-  if (options_.config.elastic.keeps_snapshots()) {
-    if (options_.memory == nullptr) throw std::runtime_error("elastic.policy = \"respawn\" needs `troupe train`, whose launcher holds the snapshots");
+  if (config_.elastic.keeps_snapshots()) {
+    if (options_.memory == nullptr)
+      throw std::runtime_error("elastic.policy = \"" + config_.elastic.policy + "\" needs `troupe train`, whose launcher holds the snapshots");
     keep_ = make_keep_program(model_->state(), {.copy_out = device_->host_visible() ? KeepOptions{}.copy_out : copies_out_of(*device_), .copy_in = {}},
                               *options_.memory);
   }
   layout_ = edges_of(job_, model_->estimate(), snapshot_ ? snapshot_->snapshot_bytes() : 0);
-  if (const ProfilingSettings& profiling = options_.config.profiling; profiling.enable_profiling || profiling.enable_memory_snapshot)
+  if (const ProfilingSettings& profiling = config_.profiling; profiling.enable_profiling || profiling.enable_memory_snapshot)
     profiler_ = std::make_shared<Profiler>(Profiler::Options{.settings = profiling,
                                                              .run_folder = options_.run_folder,
                                                              .rank = start.rank,
                                                              .tracer = options_.tracer,
                                                              .log = &options_.runtime->log,
                                                              .layout = memory_layout_json(model_->estimate(), layout_)});
-  if (start.rank == Rank{0} && start.epoch == EpochId{1})
-    tell_start(options_.runtime->log, options_.config, job_, *model_, layout_, device_->info(), start.first_step, options_.world_size);
+  if (start.place() == 0 && start.epoch == EpochId{1})
+    tell_start(options_.runtime->log, config_, job_, *model_, layout_, device_->info(), start.first_step, start_.world());
   connect(start, stop);
+}
+
+void TrainingRankBody::hand_over(EpochId epoch, Step step, std::uint32_t slot) {
+  if (options_.memory == nullptr) throw std::runtime_error("this process has no memory of its host agent");
+  const auto program = make_keep_program(
+      model_->state(), {.copy_out = device_->host_visible() ? KeepOptions{}.copy_out : copies_out_of(*device_), .copy_in = {}}, *options_.memory);
+  const auto lane = device_->open_lane(LaneKind::copy, start_.rank, options_.runtime->clock, nullptr);
+  std::promise<Outcome> done;
+  LaneOperation copy;
+  copy.name = "hand over";
+  copy.where = {epoch, step, {}, {}};
+  copy.work = [&](Stream& stream) { (void)program->keep(stream, epoch, step, slot); };
+  copy.done = [&](const Outcome& outcome) { done.set_value(outcome); };
+  lane->post(std::move(copy));
+  if (const Outcome outcome = done.get_future().get(); !outcome.ok()) throw std::runtime_error(outcome.cause);
 }
 
 /// Asked when the actors are there, and with them the slots.
@@ -131,15 +161,15 @@ std::uint64_t TrainingRankBody::arena_bytes() const {
 }
 
 void TrainingRankBody::fill_state(const EpochStart& start) {
-  model_->initialise(static_cast<std::uint64_t>(options_.config.debug.seed));
+  model_->initialise(static_cast<std::uint64_t>(config_.debug.seed));
   const auto require = [](const Result<void>& done) {
     if (!done) throw RestorePointLost(done.error().message);
   };
   const EpochOrigin& from = start.restore;
   if (from.place == EpochOrigin::Place::memory) {
     if (options_.memory == nullptr) throw RestorePointLost("this process has no memory of its host agent");
-    options_.memory->reserve(kept_bytes(model_->state()));
-    require(restore_kept(model_->state(), {.copy_out = {}, .copy_in = copies_into(*device_)}, *options_.memory, from.slot, from.epoch, from.step));
+    const auto restored = restore_kept(model_->state(), {.copy_out = {}, .copy_in = copies_into(*device_)}, *options_.memory, from.slot, from.epoch, from.step);
+    if (!restored) throw RestorePointLost(restored.error().message);
     return model_->after_restore();
   }
   if (start.restore_step != options_.resumed_from) {  // a checkpoint that this run has sealed: all of it
@@ -148,7 +178,7 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
     require(restore_state(found->manifest, found->folder, *storage_, model_->state(), {.copy_in = copies_into(*device_)}));
     return model_->after_restore();
   }
-  const auto point = take(restore_point_at(start.restore_step, options_.config.checkpoint, checkpoints_, *storage_));
+  const auto point = take(restore_point_at(start.restore_step, config_.checkpoint, checkpoints_, *storage_));
   if (!point) return;
   const RestoreOptions parts{.model_only = !point->optimizer, .leave_model = !point->model, .leave = std::string(ema_prefix), .copy_in = copies_into(*device_)};
   const auto& [folder, manifest] = point->checkpoint;
@@ -165,11 +195,11 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
 }
 
 void TrainingRankBody::open_data(const EpochStart& start) {
-  if (const auto hosts = static_cast<std::uint32_t>(options_.config.data.loader_hosts); hosts > 0) {
+  if (const auto hosts = static_cast<std::uint32_t>(config_.data.loader_hosts); hosts > 0) {
     if (!device_->host_visible())
       throw std::runtime_error("data.loader_hosts: batches of loader processes are received into host memory, but slots of this device are not: set it to 0");
     const std::uint32_t number = loader_of(start.rank, hosts);
-    loader_ = options_.batches->program(*options_.runtime, start.epoch, start.rank, loader_rank(number, options_.world_size));
+    loader_ = options_.batches->program(*options_.runtime, start.epoch, start.rank, loader_rank(number, start_.world()));
     return options_.runtime->log.info(fmt::format("data: batches come from loader process {}", number));
   }
   Log& log = options_.runtime->log;
@@ -177,38 +207,41 @@ void TrainingRankBody::open_data(const EpochStart& start) {
     while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
     log.info(text);
   });
-  CorpusOptions source = corpus_options(options_.config.data);
+  CorpusOptions source = corpus_options(config_.data);
   source.index_folder = (options_.run_folder / "index").string();  // the next start of this run finds it
-  if (start.rank == Rank{0}) source.progress = [&bar](std::uint64_t read, std::uint64_t total) { bar.update(read, total); };
+  if (start.place() == 0) source.progress = [&bar](std::uint64_t read, std::uint64_t total) { bar.update(read, total); };
   const auto corpus = take(Corpus::open(source));
-  LoaderOptions loader = loader_options(options_.config, start.rank.value(), options_.world_size);
+  LoaderOptions loader = loader_options(config_, start.place(), start.world());
   if (start.restore_step > Step{0}) {
     loader.first_step = start.first_step;
     loader.first_row = start.data_row;
   }
-  if (start.rank == Rank{0} && start.epoch == EpochId{1})
+  if (start.place() == 0 && start.epoch == EpochId{1})
     options_.runtime->log.info(
         fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
   loader.device = device_.get();
   loader.clock = &options_.runtime->clock;
-  loader.slow_read_seconds = options_.config.data.slow_read_seconds;
+  loader.slow_read_seconds = config_.data.slow_read_seconds;
   loader.warn = [&log](const std::string& text) { log.warning(text); };
   loader_ = make_loader(corpus, loader);
 }
 
 void TrainingRankBody::connect(const EpochStart& start, const std::stop_token& stop) {
   // The first collective may wait for the slowest start; later ones are watched by the Coordinator, which is told of progress.
-  const std::chrono::seconds patience{std::max(options_.config.comm.init_timeout_seconds, options_.config.comm.train_timeout_seconds)};
+  const std::chrono::seconds patience{std::max(config_.comm.init_timeout_seconds, config_.comm.train_timeout_seconds)};
   const TrainingOptions& mesh = job_.options;
   const auto among = [&](const std::string& name, auto&& belongs) {
     EpochStart part = start;
-    std::erase_if(part.members, [&](Rank member) { return !belongs(member.value()); });
+    std::erase_if(part.members, [&](Rank member) {
+      return !belongs(static_cast<std::uint32_t>(std::ranges::find(start.members, member) - start.members.begin()));  // its place in the mesh
+    });
+    if (part.members.size() < start.members.size()) part.respawns = 0;  // of all members together
     return communicator_of(*device_, name, options_.communicators->make(part, name, patience, stop));
   };
+  world_ = among("world", [](std::uint32_t) { return true; });  // first: it waits until all members are known in the lives they have now
   dp_shard_ = among("dp_shard-" + std::to_string(mesh.replica), [&](std::uint32_t member) { return member / mesh.world == mesh.replica; });
   if (mesh.replicas > 1)
     dp_replicate_ = among("dp_replicate-" + std::to_string(mesh.rank), [&](std::uint32_t member) { return member % mesh.world == mesh.rank; });
-  world_ = among("world", [](std::uint32_t) { return true; });
 }
 
 RankParts TrainingRankBody::parts() {

@@ -207,7 +207,7 @@ class Worker {
                                .shown = std::find(shown.begin(), shown.end(), static_cast<std::int64_t>(rank.value())) != shown.end(),
                                .launched = launched_};
       auto hosted = std::make_unique<HostedRank>(rank, *clock_, directory_, log, tracer_.get());
-      if (place_.snapshot_descriptor) hosted->memory = std::make_unique<AgentMemory>(*place_.snapshot_descriptor, rank.value() - place_.rank.value());
+      if (place_.snapshot_descriptor) hosted->memory = std::make_unique<AgentMemory>(*place_.snapshot_descriptor, rank.value());
       TrainingRankOptions parts{.config = *config_,
                                 .rank = rank,
                                 .world_size = place_.world_size,
@@ -339,7 +339,7 @@ Result<std::unique_ptr<OwnHost>> start_own_host(const WorkerRequest& request, co
 }  // namespace
 
 int run_worker(const WorkerRequest& request, const WorkerPlace& place, const SignalQueue& signals) {
-  if (request.ranks_in_process > place.world_size - place.rank.value()) {
+  if (place.rank.value() < place.world_size && request.ranks_in_process > place.world_size - place.rank.value()) {
     std::fprintf(stderr, "rank %u: --ranks-in-process %u does not fit into a world of %u ranks\n", place.rank.value(), request.ranks_in_process,
                  place.world_size);
     return 2;

@@ -1,11 +1,13 @@
-#include "src/checkpoint/agent_memory.hpp"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
+#include <tuple>
 #include <vector>
+
+#include "src/checkpoint/kept_state.hpp"
 
 namespace troupe {
 namespace {
@@ -88,7 +90,8 @@ TEST_F(AgentMemoryTest, RefusesAnotherStepAnotherEpochAndAnotherLayout) {
   EXPECT_FALSE(restore_kept(state.tensors(), {}, memory, 0, EpochId{2}, Step{5}));
   StateTensors other = state.tensors();
   other.front().name = "tiny";
-  EXPECT_NE(restore_kept(other, {}, memory, 0, EpochId{1}, Step{5}).error().message.find("holds another state"), std::string::npos);
+  EXPECT_NE(restore_kept(other, {}, memory, 0, EpochId{1}, Step{5}).error().message.find("lacks tensor 'tiny'"), std::string::npos);
+  EXPECT_FALSE(*restore_kept(other, {}, memory, 0, EpochId{1}, Step{5}, "ti")) << "it may lack this one";
 }
 
 TEST_F(AgentMemoryTest, AFlippedBitIsFound) {
@@ -97,14 +100,100 @@ TEST_F(AgentMemoryTest, AFlippedBitIsFound) {
   const auto program = make_keep_program(state.tensors(), {}, memory);
   (void)program->keep(stream_, EpochId{1}, Step{5}, 0);
   const char flipped = 1;
-  ASSERT_EQ(::pwrite(descriptor_, &flipped, 1, AgentMemory::note_bytes + 4096 + 1001), 1);
+  ASSERT_EQ(::pwrite(descriptor_, &flipped, 1, (off_t{1} << 40) + 4096 + 100001), 1);
   const auto damaged = restore_kept(state.tensors(), {}, memory, 0, EpochId{1}, Step{5});
   ASSERT_FALSE(damaged);
   EXPECT_NE(damaged.error().message.find("is damaged"), std::string::npos) << damaged.error().message;
 }
 
-TEST_F(AgentMemoryTest, TheRanksOfOneProcessDoNotMeet) {
-  AgentMemory first(descriptor_, 0), second(descriptor_, 1);
+/// Where this value lies in the own snapshot.
+off_t last_value_of(const AgentMemory& memory, float value) {
+  const auto kept = memory.find(0, EpochId{1}, Step{5});
+  const auto bytes = kept->front().bytes();
+  for (std::size_t at = 0; at + sizeof value <= bytes.size(); at += sizeof value)
+    if (std::memcmp(bytes.data() + at, &value, sizeof value) == 0) return static_cast<off_t>(at);
+  return -1;
+}
+
+/// One tensor of 10 rows of 3, dealt to ranks, and one that every rank holds.
+struct Dealt {
+  std::vector<float> rows, everywhere = std::vector<float>(2);
+  std::int64_t first;
+  Dealt(std::int64_t from, std::int64_t count, bool filled) : rows(static_cast<std::size_t>(count) * 3), first(from) {
+    for (std::size_t i = 0; filled && i < rows.size(); ++i) rows[i] = static_cast<float>(from * 3) + static_cast<float>(i);
+    if (filled) everywhere = {7, 8};
+  }
+  [[nodiscard]] StateTensors tensors() {
+    const auto count = static_cast<std::int64_t>(rows.size() / 3);
+    return {{.name = "dealt",
+             .global_shape = Shape{10, 3},
+             .first_row = first,
+             .rows = count,
+             .view = TensorView::contiguous(rows.data(), DType::f32, Shape{count, 3})},
+            {.name = "everywhere",
+             .global_shape = Shape{2},
+             .rows = 2,
+             .view = TensorView::contiguous(everywhere.data(), DType::f32, Shape{2}),
+             .replicated = true}};
+  }
+};
+
+TEST_F(AgentMemoryTest, AnotherNumberOfRanksGoesOnFromWhatTheRanksBeforeHaveLeft) {
+  for (const auto& [place, first, count] : {std::tuple{0U, 0, 4}, {1U, 4, 4}, {3U, 8, 2}}) {
+    AgentMemory memory(descriptor_, place);
+    Dealt part(first, count, true);
+    (void)make_keep_program(part.tensors(), {}, memory)->keep(stream_, EpochId{3}, Step{5}, 1);
+  }
+  for (const auto& [place, first, count] : {std::tuple{0U, 0, 5}, {1U, 5, 5}, {6U, 2, 8}}) {
+    AgentMemory memory(descriptor_, place);
+    Dealt part(first, count, false);
+    ASSERT_TRUE(restore_kept(part.tensors(), {}, memory, 1, EpochId{3}, Step{5})) << "rank " << place;
+    EXPECT_EQ(part.rows, Dealt(first, count, true).rows) << "rank " << place;
+    EXPECT_EQ(part.everywhere[1], 8);
+    std::vector<float> uploaded(part.rows.size());
+    const KeepOptions device{.copy_out = {}, .copy_in = [&](const std::byte* from, const TensorView& to) {
+                               if (to.shape.rank == 2) std::memcpy(uploaded.data(), from, uploaded.size() * sizeof(float));
+                             }};
+    ASSERT_TRUE(restore_kept(part.tensors(), device, memory, 1, EpochId{3}, Step{5}));
+    EXPECT_EQ(uploaded, part.rows);
+  }
+}
+
+TEST_F(AgentMemoryTest, ALargerStateOfTheNextEpochLeavesTheSnapshotThatItBeganFrom) {
+  Dealt small(0, 10, true);
+  {
+    AgentMemory memory(descriptor_, 0);
+    (void)make_keep_program(small.tensors(), {}, memory)->keep(stream_, EpochId{1}, Step{5}, 0);
+  }
+  AgentMemory memory(descriptor_, 0);
+  State large(1);
+  const auto program = make_keep_program(large.tensors(), {}, memory);  // reserves more
+  (void)program->keep(stream_, EpochId{2}, Step{6}, 1);
+  Dealt back(0, 10, false);
+  ASSERT_TRUE(restore_kept(back.tensors(), {}, memory, 0, EpochId{1}, Step{5}));
+  EXPECT_EQ(back.rows, small.rows);
+}
+
+TEST_F(AgentMemoryTest, OfReplicasADamagedOneIsPassedOverAndMissingRowsAreNamed) {
+  for (const std::uint32_t place : {0U, 1U}) {
+    AgentMemory memory(descriptor_, place);
+    Dealt part(0, 9, true);
+    (void)make_keep_program(part.tensors(), {}, memory)->keep(stream_, EpochId{1}, Step{5}, 0);
+  }
+  AgentMemory memory(descriptor_, 0);
+  const float damaged = 99;  // the last row's last value: behind the table, its hashes and 8 rows
+  ASSERT_EQ(::pwrite(descriptor_, &damaged, sizeof damaged, (off_t{1} << 40) + 4096 + last_value_of(memory, 26)), static_cast<ssize_t>(sizeof damaged));
+  Dealt part(0, 9, false);
+  ASSERT_TRUE(restore_kept(part.tensors(), {}, memory, 0, EpochId{1}, Step{5}));
+  EXPECT_EQ(part.rows, Dealt(0, 9, true).rows) << "the other rank's";
+  Dealt more(4, 6, false);
+  const auto lacking = restore_kept(more.tensors(), {}, memory, 0, EpochId{1}, Step{5});
+  ASSERT_FALSE(lacking);
+  EXPECT_NE(lacking.error().message.find("has no rows of tensor 'dealt', row 9"), std::string::npos) << lacking.error().message;
+}
+
+TEST_F(AgentMemoryTest, TwoRanksDoNotMeet) {
+  AgentMemory first(descriptor_, 0), second(descriptor_, 1);  // they are two regions
   State one(1), two(2);
   const auto keeps_one = make_keep_program(one.tensors(), {}, first), keeps_two = make_keep_program(two.tensors(), {}, second);
   (void)keeps_one->keep(stream_, EpochId{1}, Step{5}, 0);

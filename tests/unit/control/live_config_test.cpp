@@ -36,8 +36,9 @@ TEST(LiveConfig, RefusesByNameWhatCannotBeChanged) {
   };
   EXPECT_EQ(problem("optimizer.lr=1e-4"), "");
   EXPECT_NE(problem("debug.seed=3").find("debug.seed is frozen"), std::string::npos) << problem("debug.seed=3");
-  EXPECT_NE(problem("training.local_batch_size=3").find("training.local_batch_size (epoch) cannot be changed in a live run by this version"),
+  EXPECT_NE(problem("runtime.device=cuda").find("runtime.device (epoch) cannot be changed in a live run: it is chosen when the processes start"),
             std::string::npos);
+  EXPECT_NE(problem("metrics.log_freq=3").find("metrics.log_freq (live) cannot be changed in a live run by this version"), std::string::npos);
   EXPECT_NE(problem("optimizer.lrr=1").find("did you mean optimizer.lr?"), std::string::npos) << problem("optimizer.lrr=1");
   EXPECT_NE(problem("optimizer.lr=fast").find("optimizer.lr"), std::string::npos);
   EXPECT_NE(problem("optimizer.lr").find("KEY=VALUE"), std::string::npos);
@@ -56,6 +57,52 @@ TEST(LiveConfig, TheIntervalOfCheckpointsChangesToo) {
   EXPECT_FALSE(live.snapshot_due(Step{4}, Step{100}));
   EXPECT_TRUE(live.snapshot_due(Step{12}, Step{100}));
   EXPECT_FALSE(live.snapshot_due(Step{30}, Step{100}));
+}
+
+std::vector<std::string> epoch_changes(const LiveConfig& live, Step first, std::uint32_t ranks) {
+  auto changes = live.epoch_changes(first, ranks);
+  return changes ? changes.value() : std::vector<std::string>{changes.error().message};
+}
+
+TEST(LiveConfig, AnEpochBeginsWithWhatTakesOneAndCarriesItOn) {
+  LiveConfig live(config(), {.schedule_before = {}, .step = {}, .ranks = 4});
+  ASSERT_TRUE(live.plan({"step=7 slots.weights=3", "step=9 optimizer.lr=1e-5", "step=20 training.local_batch_size=2 slots.weights=4"}));
+  EXPECT_EQ(live.next_epoch(Step{0}), Step{7});
+  EXPECT_EQ(live.next_epoch(Step{7}), Step{20}) << "a learning rate takes none";
+  EXPECT_EQ(live.next_epoch(Step{20}), std::nullopt);
+  EXPECT_EQ(epoch_changes(live, Step{6}, 4), std::vector<std::string>{});
+  EXPECT_EQ(epoch_changes(live, Step{12}, 4), std::vector<std::string>{"slots.weights=3"});
+  EXPECT_EQ(epoch_changes(live, Step{20}, 4), (std::vector<std::string>{"training.local_batch_size=2", "slots.weights=4"}));
+  live.withdraw(Step{20});
+  EXPECT_EQ(epoch_changes(live, Step{20}, 4), std::vector<std::string>{"slots.weights=3"});
+  EXPECT_EQ(live.next_epoch(Step{7}), std::nullopt);
+}
+
+TEST(LiveConfig, WhatIsSetByHandHoldsOverWhatWasPlannedForLater) {
+  LiveConfig live(config(), {.schedule_before = {}, .step = {}, .ranks = 4});
+  ASSERT_TRUE(live.plan({"step=20 slots.weights=4 slots.batches=3"}));
+  ASSERT_TRUE(live.change({"slots.weights=5"}, Step{9}));
+  EXPECT_EQ(epoch_changes(live, Step{20}, 4), (std::vector<std::string>{"slots.weights=5", "slots.batches=3"}));
+}
+
+TEST(LiveConfig, OtherNumbersOfRanksKeepTheRowsOfAStepAndGetAMeshThatFits) {
+  JobConfig replicated = config();
+  replicated.training.local_batch_size = 2;
+  replicated.parallelism.data_parallel_replicate_degree = 2;
+  LiveConfig live(replicated, {.schedule_before = {}, .step = {}, .ranks = 4});
+  EXPECT_EQ(epoch_changes(live, Step{1}, 4), std::vector<std::string>{});
+  EXPECT_EQ(epoch_changes(live, Step{1}, 6), std::vector<std::string>{"training.global_batch_size=8"}) << "two replicas of three";
+  EXPECT_EQ(epoch_changes(live, Step{1}, 3), (std::vector<std::string>{"training.global_batch_size=8", "parallelism.data_parallel_replicate_degree=1",
+                                                                       "parallelism.data_parallel_shard_degree=3"}));
+  EXPECT_EQ(live.epoch_config(Step{1}, 3)->micro_batches(3), 2);
+}
+
+TEST(LiveConfig, RowsAreCountedWithTheBatchOfEachStep) {
+  LiveConfig live(config(), {.schedule_before = {}, .step = Step{2}, .row = 100, .ranks = 2});  // 8 rows a rank
+  ASSERT_TRUE(live.change({"training.global_batch_size=32"}, Step{5}));
+  EXPECT_EQ(live.data_row(Step{2}), 100U);
+  EXPECT_EQ(live.data_row(Step{4}), 132U);
+  EXPECT_EQ(live.data_row(Step{6}), 196U);
 }
 
 }  // namespace

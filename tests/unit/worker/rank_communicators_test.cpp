@@ -47,12 +47,28 @@ TEST(ChooseCollectives, NamesAMemberThatNoProcessHosts) {
   EXPECT_EQ(path.error().message, "no process of the job hosts rank 1, a member of the epoch");
 }
 
+TEST(JobPeers, WaitsForAListWithAllMembersInTheLivesThatAreWanted) {
+  JobPeers peers;
+  const std::stop_source stop;
+  const auto knows = [&](std::vector<Rank> members, std::uint64_t lives) { return peers.wait(stop.get_token(), Nanos{1000000}, members, lives).ok(); };
+  Peer first, second;
+  first.first = Rank{0};
+  second.first = Rank{4};  // joined later
+  second.incarnation = Incarnation{1};
+  peers.set({first});
+  EXPECT_TRUE(knows({Rank{0}}, 0));
+  EXPECT_FALSE(knows({Rank{0}, Rank{4}}, 0));
+  peers.set({first, second});
+  EXPECT_TRUE(knows({Rank{0}, Rank{4}}, 1));
+  EXPECT_FALSE(knows({Rank{0}, Rank{4}}, 2)) << "the list is of before the second was started again";
+}
+
 TEST(JobPeers, GivesUpAtTheLimitAndWhenStopped) {
   const JobPeers peers;
   std::stop_source stop;
-  EXPECT_NE(peers.wait(stop.get_token(), Nanos{1000000}).error().message.find("has not told the addresses"), std::string::npos);
+  EXPECT_NE(peers.wait(stop.get_token(), Nanos{1000000}, {}, 0).error().message.find("has not told the addresses"), std::string::npos);
   stop.request_stop();
-  EXPECT_NE(peers.wait(stop.get_token(), std::chrono::seconds{60}).error().message.find("stopped before"), std::string::npos);
+  EXPECT_NE(peers.wait(stop.get_token(), std::chrono::seconds{60}, {}, 0).error().message.find("stopped before"), std::string::npos);
 }
 
 }  // namespace

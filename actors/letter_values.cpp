@@ -1,0 +1,36 @@
+#include "actors/letter_values.hpp"
+
+namespace troupe {
+
+std::vector<ActorPulse> actors_of(schema::Heartbeat::Reader body) {
+  std::vector<ActorPulse> actors;
+  for (const auto actor : body.getActors()) actors.push_back({static_cast<ActorKind>(actor.getActor()), actor.getText(), actor.getWaiting()});
+  return actors;
+}
+
+RankReport value_of(schema::StepReport::Reader body) {
+  RankReport report;
+  report.outcome = static_cast<VerdictOutcome>(body.getOutcome());
+  report.kind = static_cast<StepKind>(body.getKind());
+  report.loss = body.getLoss();
+  report.grad_norm = body.getGradNorm();
+  report.learning_rate = body.getLearningRate();
+  report.tokens = body.getTokens();
+  report.local_tokens = body.getLocalTokens();
+  report.digest = body.getDigest();
+  report.duration = Nanos{static_cast<Nanos::rep>(body.getStepNanos())};
+  report.arena_peak_bytes = body.getArenaPeakBytes();
+  report.bytes_gathered = body.getBytesGathered();
+  report.bytes_reduced = body.getBytesReduced();
+  report.wait_batch = Nanos{static_cast<Nanos::rep>(body.getWaitBatchNanos())};
+  report.non_finite = body.getNonFinite();
+  report.own_loss = body.getOwnLoss();
+  report.wait_weights = Nanos{static_cast<Nanos::rep>(body.getWaitWeightsNanos())};
+  report.wait_gradients = Nanos{static_cast<Nanos::rep>(body.getWaitGradientsNanos())};
+  report.wait_snapshots = Nanos{static_cast<Nanos::rep>(body.getWaitSnapshotsNanos())};
+  report.float8_saturated = body.getFloat8Saturated();
+  report.float8_non_finite = body.getFloat8NonFinite();
+  return report;
+}
+
+}  // namespace troupe

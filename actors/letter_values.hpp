@@ -1,0 +1,14 @@
+#pragma once
+#include <vector>
+
+#include "actors/membership.hpp"
+#include "actors/step_join.hpp"
+#include "messages/letter.hpp"
+
+/// What letters to the Coordinator carry, as values.
+namespace troupe {
+
+[[nodiscard]] std::vector<ActorPulse> actors_of(schema::Heartbeat::Reader body);
+[[nodiscard]] RankReport value_of(schema::StepReport::Reader body);
+
+}  // namespace troupe

@@ -1,0 +1,250 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "tests/support/virtual_world_cluster.hpp"
+
+/// Epochs with other ranks or another configuration, under the virtual clock.
+namespace troupe {
+namespace {
+
+/// Of each test; TROUPE_SEEDS sets more, for a long run.
+std::uint64_t seeds_from_environment() {
+  const char* text = std::getenv("TROUPE_SEEDS");
+  return text == nullptr ? 40 : std::strtoull(text, nullptr, 10);
+}
+const std::uint64_t seeds = seeds_from_environment();
+
+FlowKnobs knobs_of(std::uint64_t seed) {
+  FlowKnobs knobs = draw_knobs(seed, static_cast<std::uint32_t>(2 + seed % 5));
+  if (knobs.ranks % knobs.replicas != 0) knobs.replicas = 1;
+  knobs.steps = 5 + seed % 5;
+  knobs.keep_every = static_cast<std::uint32_t>(seed % 4);
+  knobs.keep = Nanos{static_cast<Nanos::rep>(seed % 7) * 1'000'000};
+  if (knobs.overflow_step > 0) knobs.overflow_step = 1 + seed % knobs.steps;
+  return knobs;
+}
+
+std::unique_ptr<VirtualCluster> cluster_of(const FlowKnobs& knobs, bool shrink = false) {
+  auto cluster = std::make_unique<VirtualCluster>(knobs);
+  cluster->shrink = shrink;
+  return cluster;
+}
+
+std::vector<StepRecord> undisturbed(const FlowKnobs& knobs) { return cluster_of(knobs)->run().steps; }
+
+/// The run ended well and told each step once, with the loss, the norm and the data of the undisturbed run: whatever ranks each step ran on.
+void expect_same_run(const FlowKnobs& knobs, const VirtualCluster& cluster, const VirtualCluster::Result& result, const std::vector<StepRecord>& whole) {
+  EXPECT_EQ(result.flow.findings, "") << describe(knobs);
+  ASSERT_TRUE(result.end) << describe(knobs) << "\n" << result.flow.end.report;
+  EXPECT_TRUE(result.end->ok) << describe(knobs) << "\n" << result.end->cause;
+  EXPECT_TRUE(result.stuck.empty()) << describe(knobs);
+  EXPECT_EQ(cluster.open_operations(), 0) << describe(knobs);
+  ASSERT_EQ(result.steps.size(), whole.size()) << describe(knobs);
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    EXPECT_EQ(result.steps[i].step, Step{i + 1}) << describe(knobs);
+    EXPECT_EQ(result.steps[i].common.loss, whole[i].common.loss) << describe(knobs);
+    EXPECT_EQ(result.steps[i].common.grad_norm, whole[i].common.grad_norm) << describe(knobs);
+    EXPECT_EQ(result.steps[i].common.digest, whole[i].common.digest) << describe(knobs) << ", step " << i + 1;
+    EXPECT_EQ(result.steps[i].total_tokens, whole[i].total_tokens) << describe(knobs);
+  }
+}
+
+ChangeRequest request(const std::string& change, std::uint32_t join = 0, std::uint32_t leave = 0) {
+  ChangeRequest wanted;
+  if (!change.empty()) wanted.set = {change};
+  wanted.join = join;
+  wanted.leave = leave;
+  wanted.by = "somebody";
+  return wanted;
+}
+
+void kill_at(VirtualCluster& cluster, Nanos moment, std::uint32_t victim) {
+  cluster.world().clock().at(moment, [&cluster, victim] { cluster.kill(victim, Nanos{1'000'000}); });
+}
+
+TEST(Elastic, ThoseThatAreLeftGoOnWithEveryRowOnceInTheGlobalOrder) {
+  std::uint64_t shrunk = 0;
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    const auto whole = undisturbed(knobs);
+    const auto once = [&] {
+      auto cluster = cluster_of(knobs, true);
+      cluster->on_step = [&knobs, of = cluster.get(), at = 1 + seed * 7919 % (knobs.steps - 1), struck = false](const StepRecord& record) mutable {
+        if (record.step.value() != at || std::exchange(struck, true)) return;
+        kill_at(*of, of->world().clock().now() + Nanos{static_cast<Nanos::rep>(at * 104729 % 9'000'000)}, static_cast<std::uint32_t>(at * 31 % knobs.ranks));
+      };
+      return cluster;
+    };
+    const auto cluster = once();
+    const auto result = cluster->run();
+    expect_same_run(knobs, *cluster, result, whole);
+    if (result.let_go.empty()) continue;  // it had done its work
+    ++shrunk;
+    EXPECT_EQ(result.epochs.back().members.size(), knobs.ranks - 1) << describe(knobs);
+    EXPECT_EQ(result.respawns, 0U);
+    EXPECT_EQ(once()->run().flow.timed_hash, result.flow.timed_hash) << "repeatable trace, " << describe(knobs);
+  }
+  EXPECT_GE(shrunk, seeds / 2);
+}
+
+TEST(Elastic, ASecondRankMayDieWhileTheRestComesTogether) {
+  std::uint64_t twice = 0;
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    FlowKnobs knobs = knobs_of(seed);
+    knobs.ranks = std::max(knobs.ranks, 3U);
+    knobs.replicas = 1;
+    const auto whole = undisturbed(knobs);
+    auto cluster = cluster_of(knobs, true);
+    cluster->on_step = [of = cluster.get(), struck = false](const StepRecord&) mutable {
+      if (!std::exchange(struck, true)) kill_at(*of, of->world().clock().now(), 0);
+    };
+    cluster->on_recovering = [&](VirtualCluster& of, EpochId ended) {
+      if (ended == EpochId{1}) kill_at(of, of.world().clock().now() + Nanos{static_cast<Nanos::rep>(seed * 7919 % 300'000'000)}, 1);
+    };
+    const auto result = cluster->run();
+    expect_same_run(knobs, *cluster, result, whole);
+    twice += result.let_go.size() == 2 ? 1 : 0;
+  }
+  EXPECT_GE(twice, seeds / 2);
+}
+
+TEST(Elastic, FewerThanTheFewestStopsTheRunByName) {
+  FlowKnobs knobs = knobs_of(3);
+  auto cluster = cluster_of(knobs, true);
+  cluster->min_ranks = knobs.ranks;
+  cluster->on_step = [of = cluster.get(), struck = false](const StepRecord&) mutable {
+    if (!std::exchange(struck, true)) kill_at(*of, of->world().clock().now(), 0);
+  };
+  const auto result = cluster->run();
+  ASSERT_TRUE(result.end);
+  EXPECT_FALSE(result.end->ok);
+  EXPECT_NE(result.end->cause.find("elastic.min_ranks = " + std::to_string(knobs.ranks)), std::string::npos) << result.end->cause;
+}
+
+TEST(Elastic, APlannedChangeBeginsWithItsStepAndLosesNone) {
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    const auto whole = undisturbed(knobs);
+    auto cluster = cluster_of(knobs);
+    const Step from{2 + seed % (knobs.steps - 1)};
+    cluster->planned[from] = {"slots.weights=" + std::to_string(1 + seed % 3), "replicas=" + std::to_string(1 + seed % 2)};
+    const auto result = cluster->run();
+    expect_same_run(knobs, *cluster, result, whole);
+    ASSERT_EQ(result.epochs.size(), 2U) << describe(knobs);
+    EXPECT_EQ(result.epochs[1].first_step, from);
+    EXPECT_EQ(result.epochs[1].restore_step, Step{from.value() - 1}) << "from the state of the step before, none runs again";
+    EXPECT_EQ(result.epochs[1].changes, cluster->planned[from]);
+    EXPECT_EQ(result.recoveries, 0U);
+  }
+}
+
+TEST(Elastic, AChangeThatARankCannotBuildIsRefusedForAllAndNoStepIsLost) {
+  for (std::uint64_t seed = 1; seed <= 20 && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    const auto whole = undisturbed(knobs);
+    auto cluster = cluster_of(knobs);
+    cluster->cannot_build = [last = knobs.ranks - 1](std::uint32_t rank, const std::vector<std::string>& changes) -> std::string {
+      return rank == last && !changes.empty() ? "out of memory" : "";
+    };
+    cluster->on_step = [of = cluster.get()](const StepRecord& record) {
+      if (record.step == Step{2}) of->ask(request("slots.weights=2"));
+    };
+    const auto result = cluster->run();
+    expect_same_run(knobs, *cluster, result, whole);
+    ASSERT_EQ(cluster->answers.size(), 1U);
+    ASSERT_TRUE(cluster->answers[0]) << cluster->answers[0].error().message;
+    ASSERT_EQ(result.settled.size(), 1U) << describe(knobs);
+    EXPECT_NE(result.settled[0].find("out of memory"), std::string::npos) << result.settled[0];
+    EXPECT_TRUE(result.epochs.back().changes.empty());
+    EXPECT_EQ(result.epochs.back().first_step, result.epochs[1].first_step) << "from where the epoch before had come to";
+  }
+}
+
+TEST(Elastic, RanksJoinAndLeaveBetweenTwoSteps) {
+  std::uint64_t both = 0;
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    FlowKnobs knobs = knobs_of(seed);
+    knobs.steps = 400;
+    knobs.overflow_step = 0;
+    auto cluster = cluster_of(knobs);
+    cluster->start_time = std::chrono::milliseconds{20};
+    const auto more = static_cast<std::uint32_t>(1 + seed % 2);
+    cluster->on_step = [&, of = cluster.get(), joined = false, left = false](const StepRecord& record) mutable {
+      if (record.step >= Step{2} && !std::exchange(joined, true)) of->ask(request("", more));
+      if (record.ranks > knobs.ranks && !std::exchange(left, true)) of->ask(request("", 0, 1));
+      if (left && record.ranks == knobs.ranks + more - 1) of->tell<schema::StopRequested>(coordinator_address, [](auto body) { body.setReason("enough"); });
+    };
+    const auto result = cluster->run();
+    knobs.steps = result.steps.size();
+    expect_same_run(knobs, *cluster, result, undisturbed(knobs));
+    for (const auto& answer : cluster->answers) EXPECT_TRUE(answer) << answer.error().message;
+    both += result.settled.size() == 2 ? 1 : 0;
+    EXPECT_EQ(result.recoveries, 0U);
+  }
+  EXPECT_EQ(both, seeds);
+}
+
+TEST(Elastic, AfterALossARankJoinsAgainAndTheRunIsWhole) {
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    FlowKnobs knobs = knobs_of(seed);
+    knobs.steps = 400;
+    knobs.overflow_step = 0;
+    auto cluster = cluster_of(knobs, true);
+    cluster->start_time = std::chrono::milliseconds{20};
+    const std::uint32_t victim = static_cast<std::uint32_t>(seed % knobs.ranks);
+    cluster->on_step = [&, of = cluster.get(), struck = false, joined = false](const StepRecord& record) mutable {
+      if (record.step == Step{2} && !std::exchange(struck, true)) return kill_at(*of, of->world().clock().now(), victim);
+      if (struck && record.ranks < knobs.ranks && !std::exchange(joined, true)) of->ask(request("", 1));
+      if (joined && record.ranks == knobs.ranks) of->tell<schema::StopRequested>(coordinator_address, [](auto body) { body.setReason("enough"); });
+    };
+    const auto result = cluster->run();
+    ASSERT_LT(result.steps.size(), 400U) << describe(knobs) << ": it never came back";
+    knobs.steps = result.steps.size();
+    expect_same_run(knobs, *cluster, result, undisturbed(knobs));
+    EXPECT_EQ(result.epochs.back().members, result.epochs.front().members);
+    EXPECT_EQ(result.let_go, std::vector{Rank{victim}});
+  }
+}
+
+TEST(Elastic, ADeathWhileTheStateIsHandedOverOrTheChangedEpochBeginsIsOneFault) {
+  std::uint64_t struck = 0;
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    const FlowKnobs knobs = knobs_of(seed);
+    const auto whole = undisturbed(knobs);
+    const bool shrink = seed % 2 == 0;
+    auto cluster = cluster_of(knobs, shrink);
+    cluster->respawn = !shrink;
+    cluster->planned[Step{3}] = {"slots.weights=2"};
+    cluster->on_epoch_end = [&](VirtualCluster& of, EpochId ended) {
+      if (ended == EpochId{1})
+        kill_at(of, of.world().clock().now() + Nanos{static_cast<Nanos::rep>(seed * 7919 % 70'000'000)}, static_cast<std::uint32_t>(seed % knobs.ranks));
+    };
+    const auto result = cluster->run();
+    expect_same_run(knobs, *cluster, result, whole);
+    EXPECT_EQ(result.epochs.back().changes, cluster->planned[Step{3}]) << describe(knobs);
+    struck += result.recoveries;
+  }
+  EXPECT_GE(struck, seeds / 2);
+}
+
+TEST(Elastic, AStateThatCannotBeHandedOverCostsStepsButChangesNothing) {
+  FlowKnobs knobs = knobs_of(4);
+  knobs.keep_every = 0;
+  const auto whole = undisturbed(knobs);
+  auto cluster = cluster_of(knobs);
+  cluster->planned[Step{3}] = {"slots.weights=2"};
+  cluster->cannot_hand_over = [](std::uint32_t rank) { return rank == 1; };
+  const auto result = cluster->run();
+  expect_same_run(knobs, *cluster, result, whole);
+  EXPECT_EQ(result.epochs.back().restore.place, EpochOrigin::Place::seed);
+  EXPECT_TRUE(result.epochs.back().changes.empty());
+}
+
+}  // namespace
+}  // namespace troupe
