@@ -201,7 +201,7 @@ double median(std::vector<double> values) {
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   std::vector<std::string> chosen(argv + 1, argv + argc);
-  if (chosen.empty()) chosen = {"posix,cma,tcp", "tcp"};
+  if (chosen.empty()) chosen = {"sysv,cma,tcp", "tcp"};
   std::printf("%-16s %14s %14s %22s %22s %8s\n", "16 MiB payloads", "Troupe GB/s", "four slots", "ucx_perftest -e GB/s", "ucx_perftest GB/s", "ratio");
   for (const std::string& transports : chosen) {
     std::vector<double> ours, spread, theirs, blind;

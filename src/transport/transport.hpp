@@ -79,7 +79,7 @@ class Transport {
 struct TransportOptions {
   Session session;                                         ///< job and key, the same in all processes of the job
   Party self;                                              ///< this process's first rank and its incarnation
-  std::string transports = "posix,cma,tcp";                ///< UCX_TLS
+  std::string transports = "sysv,cma,tcp";                 ///< UCX_TLS
   std::string devices = "lo";                              ///< UCX_NET_DEVICES: loopback unless the config names an interface
   Nanos keepalive = std::chrono::milliseconds(200);        ///< how often UCX looks whether peers live
   std::uint64_t in_flight_limit = std::uint64_t{1} << 30;  ///< bytes accepted by send() and not completed; more is refused

@@ -54,8 +54,10 @@ void UcxWorker::start(const TransportOptions& options, OnMessage on_message, voi
   config.set("KEEPALIVE_INTERVAL", std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(options.keepalive).count()) + "ms");
   config.set("TCP_TX_SEG_SIZE", tcp_segment);
   config.set("TCP_RX_SEG_SIZE", tcp_segment);
-  config.set("POSIX_SEG_SIZE", shared_memory_segment);
-  config.set("POSIX_FIFO_SIZE", shared_memory_segments);
+  for (const char* kind : {"SYSV", "POSIX"}) {
+    config.set((kind + std::string("_SEG_SIZE")).c_str(), shared_memory_segment);
+    config.set((kind + std::string("_FIFO_SIZE")).c_str(), shared_memory_segments);
+  }
   ucp_params_t parameters{};
   parameters.field_mask = UCP_PARAM_FIELD_FEATURES;
   parameters.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;

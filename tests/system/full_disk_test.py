@@ -6,7 +6,7 @@ import subprocess
 import threading
 import unittest
 
-from job import Job, finish, wait_until
+from job import Job, TROUPE, finish, wait_until
 
 ROOM = 6 << 20  # bytes of the disk
 
@@ -60,6 +60,11 @@ class FullDiskTest(unittest.TestCase):
 
     def journal(self):
         return [json.loads(line) for line in (self.job.run / "journal.jsonl").read_text().splitlines()]
+
+    def test_the_little_shared_memory_that_containers_have_is_enough(self):
+        command = f"mount -t tmpfs -o size=16m troupe-shm /dev/shm && exec {TROUPE} train {self.job.config} --nproc 4 --training.steps 3"
+        done = subprocess.run(["unshare", "-m", "sh", "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=90)
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_full_at_a_periodic_save_is_a_warning_and_the_next_interval_saves_again(self):
         process = self.start("--checkpoint.interval", 100)

@@ -9,8 +9,8 @@ namespace {
 constexpr Rank tester{0}, peer{1};
 
 TEST(Trust, ReplayedFlippedAndForeignFramesOverUcxAreDroppedAndCounted) {
-  PeerProcess process("forger", {"posix,cma,tcp"});
-  Node node(tester, "posix,cma,tcp");
+  PeerProcess process("forger", {"sysv,cma,tcp"});
+  Node node(tester, "sysv,cma,tcp");
   const std::string address = from_hex(process.read_line());
   process.write_line(to_hex(node.transport().address()));
   ASSERT_TRUE(node.transport().connect(peer, Incarnation{0}, address).ok());
@@ -30,8 +30,8 @@ TEST(Trust, ReplayedFlippedAndForeignFramesOverUcxAreDroppedAndCounted) {
 }
 
 TEST(Trust, LettersSentBeforeTheReceiverKnowsTheSenderWaitForItsConnect) {
-  PeerProcess process("source", {"posix,cma,tcp", "20", "65536", "0"});
-  Node node(tester, "posix,cma,tcp", 2, 65536);
+  PeerProcess process("source", {"sysv,cma,tcp", "20", "65536", "0"});
+  Node node(tester, "sysv,cma,tcp", 2, 65536);
   const std::string address = from_hex(process.read_line());
   process.write_line(to_hex(node.transport().address()));
   EXPECT_FALSE(node.wait([](const Node& n) { return !n.letters.empty(); }, std::chrono::milliseconds(300)));
@@ -42,8 +42,8 @@ TEST(Trust, LettersSentBeforeTheReceiverKnowsTheSenderWaitForItsConnect) {
 }
 
 TEST(Trust, FramesOfAnEarlierLifeOfAPeerAreNotTakenForItsPresentOne) {
-  PeerProcess process("source", {"posix,cma,tcp", "5", "0", "0"});  // incarnation 0
-  Node node(tester, "posix,cma,tcp");
+  PeerProcess process("source", {"sysv,cma,tcp", "5", "0", "0"});  // incarnation 0
+  Node node(tester, "sysv,cma,tcp");
   const std::string address = from_hex(process.read_line());
   process.write_line(to_hex(node.transport().address()));
   ASSERT_TRUE(node.transport().connect(peer, Incarnation{1}, address).ok());

@@ -36,7 +36,7 @@ class TwoProcesses : public testing::TestWithParam<const char*> {
   [[nodiscard]] std::string tls() const { return GetParam(); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Over, TwoProcesses, testing::Values("posix,cma,tcp", "tcp"),
+INSTANTIATE_TEST_SUITE_P(Over, TwoProcesses, testing::Values("sysv,cma,tcp", "tcp"),
                          [](const auto& test) { return std::string(test.param) == "tcp" ? "Tcp" : "SharedMemory"; });
 
 TEST_P(TwoProcesses, SmallLettersArriveInTheOrderSent) {
