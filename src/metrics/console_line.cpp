@@ -13,6 +13,9 @@ struct Palette {
 constexpr Palette coloured{"\033[31m", "\033[32m", "\033[38;2;180;60;0m", "\033[38;2;54;234;195m", "\033[34m", "\033[36m", "\033[35m", "\033[39m"};
 constexpr Palette plain{"", "", "", "", "", "", "", ""};
 
+/// A NaN has a sign that means nothing.
+double unsigned_nan(double value) { return std::isnan(value) ? std::nan("") : value; }
+
 }  // namespace
 
 std::string with_thousands(double value, int digits) {
@@ -37,8 +40,8 @@ std::string ConsoleReporter::line(const StepMetrics& m, double tps) const {
   const Utilisation used = utilisation(rates_, tps);
   const std::string mfu = std::isnan(used.mfu) ? "N/A" : fmt::format("{:.2f}%", used.mfu);
   return fmt::format("{}step: {:2}  {}loss: {:>7.4f}  {}grad_norm: {:>7.4f}  {}memory: {}  {}tps: {}  {}tflops: {}  {}mfu: {}{}", c.red, m.step.value(),
-                     c.green, m.loss, c.orange, m.grad_norm, c.turquoise, memory, c.blue, with_thousands(tps, 0), c.cyan, with_thousands(used.tflops, 2),
-                     c.magenta, mfu, c.reset) +
+                     c.green, unsigned_nan(m.loss), c.orange, unsigned_nan(m.grad_norm), c.turquoise, memory, c.blue, with_thousands(tps, 0), c.cyan,
+                     with_thousands(used.tflops, 2), c.magenta, mfu, c.reset) +
          (m.outcome == VerdictOutcome::skip ? "  (skipped)" : "");
 }
 

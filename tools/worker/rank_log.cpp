@@ -2,8 +2,10 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <ctime>
 
@@ -11,6 +13,7 @@ namespace troupe {
 namespace {
 
 constexpr int launcher_stdout = 3, launcher_stderr = 4;
+constexpr int patience_ms = 1000;  ///< for a reader that is slow
 
 class RankLog final : public Log {
  public:
@@ -27,6 +30,12 @@ class RankLog final : public Log {
     const std::string line = fmt::format("[troupe] {:%Y-%m-%d %H:%M:%S}.{:03} - {} - {} - {}\n", fmt::localtime(std::chrono::system_clock::to_time_t(now)),
                                          milliseconds, who_, name, text);
     const int console = options_.launched ? (grave ? launcher_stderr : launcher_stdout) : grave ? STDERR_FILENO : STDOUT_FILENO;
+    pollfd room{console, POLLOUT, 0};  // a console that nobody reads holds up no rank: the line stands in the file
+    if (::poll(&room, 1, unread_ ? 0 : patience_ms) == 0) {
+      unread_ = true;
+      return;
+    }
+    unread_ = false;
     [[maybe_unused]] const auto written = ::write(console, line.data(), line.size());  // one call: lines of several processes do not mix
   }
 
@@ -34,6 +43,7 @@ class RankLog final : public Log {
   RankLogOptions options_;
   std::string who_;
   std::unique_ptr<Log> file_;
+  std::atomic<bool> unread_ = false;  ///< the last line found no room
 };
 
 }  // namespace
