@@ -37,7 +37,8 @@ bool take_number(std::string_view& text, Number& number) {
 
 Result<std::unique_ptr<TraceFile>> read(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
-  if (!in) return Error{"cannot read the trace " + path.string()};
+  std::error_code unknown;
+  if (!in || std::filesystem::is_directory(path, unknown)) return Error{"cannot read the trace " + path.string()};
   auto file = std::make_unique<TraceFile>();
   file->text.assign(std::istreambuf_iterator<char>(in), {});
   const std::string_view text = file->text;
@@ -115,8 +116,10 @@ Result<void> merge_traces(std::span<const std::filesystem::path> files, const st
   if (traces.empty()) return Error{"no trace files to merge into " + out_path.string()};
   const auto earliest = std::min_element(traces.begin(), traces.end(), [](const auto& a, const auto& b) { return a->origin < b->origin; })->get()->origin;
   std::uint64_t overwritten = 0;
+  std::error_code unknown;
+  const bool pipe_or_device = std::filesystem::exists(out_path, unknown) && !std::filesystem::is_regular_file(out_path, unknown);
   std::filesystem::path temporary = out_path;
-  temporary += ".tmp";
+  if (!pipe_or_device) temporary += ".tmp";  // what is no file is written to, never replaced by one
   {
     std::ofstream out(temporary, std::ios::binary);
     out << opening;
@@ -131,6 +134,7 @@ Result<void> merge_traces(std::span<const std::filesystem::path> files, const st
     out.flush();
     if (!out) return Error{"cannot write the trace " + temporary.string() + ": see whether its folder exists and the disk has room"};
   }
+  if (pipe_or_device) return {};
   std::error_code problem;
   std::filesystem::rename(temporary, out_path, problem);
   if (problem) return Error{"cannot rename " + temporary.string() + " to " + out_path.string() + ": " + problem.message()};

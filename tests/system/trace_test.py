@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import unittest
 
@@ -58,6 +59,11 @@ class TraceTest(unittest.TestCase):
         code, output = self.trace(nowhere)
         self.assertEqual(code, 1)
         self.assertIn("rank-0.json is not a trace that this program wrote", output)
+        (nowhere / "trace" / "rank-0.json").unlink()
+        (nowhere / "trace" / "rank-0.json").mkdir()
+        code, output = self.trace(nowhere)
+        self.assertEqual(code, 1)
+        self.assertIn("cannot read the trace", output)
 
     def test_a_folder_that_cannot_be_written_is_named(self):
         code, output = self.job.train("--nproc", 1, "--trace.enable")
@@ -65,6 +71,13 @@ class TraceTest(unittest.TestCase):
         code, output = self.trace(self.job.run, "-o", self.job.folder / "none" / "merged.json")
         self.assertEqual(code, 1)
         self.assertIn("none/merged.json", output)
+        pipe = self.job.folder / "pipe"  # as /dev/stdout may be
+        os.mkfifo(pipe)
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+            code, output = self.trace(self.job.run, "-o", pipe)
+            self.assertEqual(code, 0, output)
+            self.assertIn("traceEvents", json.loads(reader.stdout.read()))
+        self.assertTrue(pipe.is_fifo(), "what is no file is not replaced by one")
 
 
 if __name__ == "__main__":

@@ -85,6 +85,16 @@ class TrainTest(unittest.TestCase):
             self.assertEqual(code, 0, output)
         self.assertEqual(self.job.numbers(), other.numbers())
 
+    def test_a_sample_of_nothing_trained_has_to_be_asked_for(self):
+        def sample(*words):
+            done = subprocess.run([TROUPE, "sample", str(self.job.config), "--tokens", "2", *words], capture_output=True, text=True, timeout=60)
+            return done.returncode, done.stderr
+
+        code, output = sample()
+        self.assertEqual(code, 1, output)
+        self.assertIn(f"no checkpoint in {self.job.run}", output)
+        self.assertEqual(sample("--untrained")[0], 0)
+
     def test_a_sample_is_drawn_from_the_trained_weights(self):
         code, output = self.job.train("--nproc", 2)
         self.assertEqual(code, 0, output)

@@ -24,6 +24,9 @@ Result<std::optional<FoundCheckpoint>> choose(const SampleRequest& request, cons
     std::vector<std::string> warnings;
     auto found = store.find(config.checkpoint.load_step, false, warnings);
     for (const std::string& warning : warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    if (found && !*found)
+      return Error{"no checkpoint in " + (std::filesystem::path(config.job.dump_folder) / config.checkpoint.folder).string() +
+                   ": train first, name one with --checkpoint, or sample from the initial weights with --untrained"};
     return found;
   }
   const std::string name =
