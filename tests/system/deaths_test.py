@@ -1,4 +1,5 @@
 import os
+import resource
 import signal
 import time
 import unittest
@@ -55,6 +56,31 @@ class DeathsTest(unittest.TestCase):
         code, output = finish(process)
         self.assertIn(code, (128 + signal.SIGINT, 128 + signal.SIGTERM), output)
         self.assertEqual(self.job.workers(), [])
+
+    def test_a_terminal_that_hangs_up_stops_all_at_one_step_with_a_checkpoint(self):
+        job, process = self.job, self.running()
+        for _ in range(2):  # the shell and the system may both say so
+            process.send_signal(signal.SIGHUP)
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        self.assertIn("SIGHUP received", output)
+        self.assertEqual(job.checkpoints(), [f"step-{job.metrics()[-1]['step']}"])
+
+    def test_nobody_who_reads_the_console_holds_up_no_step(self):
+        job = self.job
+        process = job.start("--nproc", 1, "--training.steps", 1500)  # a pipe holds the lines of some 400 steps
+        self.addCleanup(process.kill)
+        wait_until(lambda: job.metrics() and job.metrics()[-1]["step"] == 1500, "the last step, with a full pipe")
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        self.assertNotIn("step: 1400", output)
+
+    def test_a_limit_on_the_size_of_files_is_an_error_with_the_files_name(self):
+        job = Job(steps=4)
+        self.addCleanup(job.remove)
+        code, output = finish(job.start("--nproc", 1, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))))
+        self.assertEqual(code, 2, output)
+        self.assertIn("File too large", output)
 
     def test_a_stopped_rank_is_reported_by_the_watchdog_with_what_others_wait_for(self):
         job = Job(steps=100000, checkpoint=False)

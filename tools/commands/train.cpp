@@ -233,7 +233,7 @@ class Launch {
 
   /// False: at once.
   bool stop(int signal) {
-    const bool again = asked_to_stop_ && signal != SIGUSR1;
+    const bool again = asked_to_stop_ && signal != SIGUSR1 && signal != SIGHUP;  // a shell that goes may hang up twice
     if (again) {
       log_.warning(fmt::format("{} again: stopping at once", ::strsignal(signal)));
       agent_.stop(std::chrono::milliseconds{0});
@@ -241,7 +241,7 @@ class Launch {
       return false;
     }
     asked_to_stop_ = true;
-    host_->request_stop(fmt::format("{} received", signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : "SIGUSR1"));
+    host_->request_stop(fmt::format("{} received", signal == SIGINT ? "Ctrl-C" : signal == SIGTERM ? "SIGTERM" : signal == SIGHUP ? "SIGHUP" : "SIGUSR1"));
     return true;
   }
 
@@ -334,8 +334,9 @@ int dry_run(const JobConfig& config, std::uint32_t world_size) {
 }  // namespace
 
 int train(const TrainRequest& request) {
-  const SignalQueue signals{SIGINT, SIGTERM, SIGUSR1, SIGCHLD};
+  const SignalQueue signals{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};  // one that is inherited as ignored (nohup) stays so
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is a failed write, with its name
   std::signal(SIGCHLD, SIG_DFL);  // where it is inherited as ignored, the system reaps workers unseen
   const auto config = with_extension(JobConfig::load(request.config, request.overrides));
   if (!config) return refuse(config.error());

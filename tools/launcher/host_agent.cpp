@@ -142,7 +142,7 @@ bool HostAgent::must_hurry(const SignalQueue* signals) {
   while (signals != nullptr) {
     const auto signal = signals->next();
     if (!signal) break;
-    if (*signal != SIGCHLD && *signal != SIGUSR1) cut_short_ = *signal;
+    if (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGHUP) cut_short_ = *signal;
   }
   return cut_short_.has_value();
 }
