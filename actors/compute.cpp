@@ -36,6 +36,7 @@ void Compute::forward(const PlanCursor::Next& next) {
   work.run = [program = parts().compute, step = next.step, fact = next.operation->fact, batch, weights](Stream& on) {
     program->forward(on, step, fact.micro, fact.unit, batch, weights);
   };
+  work.letters = sends_micro_batch_done(next);  // of the validation set: nothing follows
   post(next, std::move(work));
 }
 
@@ -55,10 +56,12 @@ void Compute::backward(const PlanCursor::Next& next) {
   post(next, std::move(work));
 }
 
+bool Compute::ends_batch(const PlanCursor::Next& next) {
+  return std::ranges::any_of(next.operation->last_reads, [&](OperationIndex producer) { return (*next.plan)[producer].takes == EdgeKind::batches; });
+}
+
 std::function<void()> Compute::sends_micro_batch_done(const PlanCursor::Next& next) {
-  const auto& last = next.operation->last_reads;
-  const bool ends_batch = std::any_of(last.begin(), last.end(), [&](OperationIndex producer) { return (*next.plan)[producer].takes == EdgeKind::batches; });
-  if (!ends_batch) return {};
+  if (!ends_batch(next)) return {};
   const auto found =
       std::find_if(batches_.begin(), batches_.end(), [&](const Batch& b) { return b.step == next.step && b.micro == next.operation->fact.micro; });
   if (found == batches_.end()) throw std::logic_error("a micro-batch ends whose BatchReady never came");

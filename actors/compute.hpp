@@ -24,6 +24,7 @@ class Compute final : public StepActor<Compute> {
 
   void forward(const PlanCursor::Next& next);
   void backward(const PlanCursor::Next& next);
+  [[nodiscard]] static bool ends_batch(const PlanCursor::Next& next);  ///< it is the last to read its batch
   [[nodiscard]] std::function<void()> sends_micro_batch_done(const PlanCursor::Next& next);
 
   std::vector<Batch> batches_;

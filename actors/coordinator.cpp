@@ -56,6 +56,7 @@ void Coordinator::ready(const Letter<schema::EpochReady>& letter) {
   for (const auto plan : letter.body().getPlanHashes()) hashes[static_cast<CommunicatorKind>(plan.getCommunicator())] = plan.getHash();
   epoch_->plans[letter.from().rank] = std::move(hashes);
   epoch_->arena_bytes = std::max(epoch_->arena_bytes, letter.body().getArenaBytes());
+  epoch_->devices.push_back({letter.body().getPeakFlops(), letter.body().getPeakFlopsFp8(), letter.body().getDeviceBytes()});
 }
 
 void Coordinator::report(const Letter<schema::StepReport>& letter) {
@@ -254,6 +255,7 @@ void Coordinator::start_steps() {
   events_.epoch_ready(epoch(), epoch_->arena_bytes);
   settle_changes();
   plan_next_epoch();
+  events_.devices(common_powers(epoch_->devices));
   const bool stopped_early = stop_asked_ && history_->newest() == options_.epoch.restore_step;
   if (stopped_early || epoch_->begun.first_step > horizon_->last_step()) {  // nothing to do: a stop during the start, or a finished run
     enter(Phase::draining);
@@ -266,7 +268,7 @@ void Coordinator::grant() {
   auto grants = horizon_->advance(epoch_->reports.last_joined(), !epoch_->unsealed.empty());
   if (grants.empty()) return;
   for (StepGrant& grant : grants) {
-    if (grant.kind == StepKind::train_and_snapshot) epoch_->unsealed.insert(grant.step);
+    if (snapshots(grant.kind)) epoch_->unsealed.insert(grant.step);
     if (!grant.last) grant.keep = restore_.open_keep(grant.step, epoch(), static_cast<std::uint32_t>(epoch_->begun.members.size()));
   }
   tell_members<schema::Horizon>(ActorKind::supervisor, grants.back().step, [&](schema::Horizon::Builder body) {

@@ -114,6 +114,7 @@ class Coordinator final : public Actor<Coordinator> {
     std::uint64_t layout;
     std::map<Rank, PlanHashes> plans;
     std::uint64_t arena_bytes = 0;
+    std::vector<DevicePowers> devices;
     std::set<Rank> stopped;
     std::set<Step> unsealed;  ///< granted with a snapshot, not yet sealed or given up
   };

@@ -10,7 +10,7 @@ std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving) {
   while (granted_ < until) {
     ++granted_;
     grants.push_back(StepGrant{.step = granted_,
-                               .kind = saves(granted_) ? StepKind::train_and_snapshot : StepKind::train,
+                               .kind = step_kind(saves(granted_), policy_.evaluation_due && policy_.evaluation_due(granted_)),
                                .last = granted_ == policy_.last_step,
                                .learning_rate = policy_.learning_rate(granted_)});
     if (policy_.wait_for_saves && saves(granted_)) break;

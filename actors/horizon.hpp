@@ -15,6 +15,7 @@ struct StepPolicy {
   std::uint32_t run_ahead = 2;                ///< steps granted past the slowest report
   std::function<double(Step)> learning_rate;  ///< pure
   std::function<bool(Step)> snapshot_due;     ///< pure: a checkpoint is written after this step
+  std::function<bool(Step)> evaluation_due;   ///< pure: the validation set is evaluated after this step; empty: never
   bool wait_for_saves = false;                ///< no step is granted while a checkpoint is being written
   bool save_at_stop = true;                   ///< a stop on request writes a checkpoint
 };

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "actors/device_powers.hpp"
 #include "actors/epoch_decision.hpp"
 #include "actors/step_join.hpp"
 #include "src/base/ids.hpp"
@@ -29,6 +30,8 @@ class JobEvents {
   virtual void epoch_begun(const BeginEpoch& epoch) = 0;
   /// All ranks hold their state; the largest arena that one of them planned.
   virtual void epoch_ready(EpochId epoch, std::uint64_t arena_bytes) = 0;
+  /// What a device of the epoch's ranks is able to; before its first step.
+  virtual void devices(const DevicePowers& /*of_each*/) {}
   virtual void step(const StepRecord& record) = 0;
   /// The checkpoint of this step was sealed, or (with `problem`) given up.
   virtual void checkpoint(Step step, const std::string& problem) = 0;

@@ -30,6 +30,9 @@ RankReport value_of(schema::StepReport::Reader body) {
   report.wait_snapshots = Nanos{static_cast<Nanos::rep>(body.getWaitSnapshotsNanos())};
   report.float8_saturated = body.getFloat8Saturated();
   report.float8_non_finite = body.getFloat8NonFinite();
+  report.evaluation_loss = body.getEvaluationLoss();
+  report.evaluation_tokens = body.getEvaluationTokens();
+  report.evaluation_time = Nanos{static_cast<Nanos::rep>(body.getEvaluationNanos())};
   return report;
 }
 

@@ -34,8 +34,8 @@ void check(const RankParts& parts) {
   require(parts.plans && !parts.plans->train.operations.empty(), parts, "a plan of a train step");
   require(parts.loader && parts.compute && parts.shard, parts, "a program (loader, compute or shard)");
   require(parts.dp_replicate || !sums_over_replicas(parts.plans->train), parts, "the communicator dp_replicate, while the plans sum over replicas,");
-  const bool snapshots = !parts.plans->train_and_snapshot.operations.empty();
-  require(!snapshots || (parts.snapshot && parts.checkpoint_folder), parts, "the snapshot program or checkpoint_folder, while the plans take snapshots,");
+  const bool takes_snapshots = !parts.plans->train_and_snapshot.operations.empty();
+  require(!takes_snapshots || (parts.snapshot && parts.checkpoint_folder), parts, "the snapshot program or checkpoint_folder, while the plans take snapshots,");
   require(!parts.plans->train.find({OperationKind::keep, {}, {}, false}) || parts.keep, parts, "the keep program, while the plans keep snapshots in memory,");
   const bool lanes = std::all_of(parts.lanes.begin(), parts.lanes.end(), [](const auto& lane) { return lane != nullptr; });
   require(parts.device || lanes, parts, "a device, or one of the six lanes,");

@@ -9,6 +9,7 @@
 #include "actors/epoch_decision.hpp"
 #include "actors/rank_actors.hpp"
 #include "src/base/ids.hpp"
+#include "src/device/device.hpp"
 
 namespace troupe {
 
@@ -37,6 +38,8 @@ class RankBody {
   [[nodiscard]] virtual RankParts parts() = 0;
   [[nodiscard]] virtual PlanHashes plan_hashes() const = 0;
   [[nodiscard]] virtual std::uint64_t arena_bytes() const = 0;  ///< device memory planned, slots included
+  /// Of the device that it stands on; memory_bytes 0 where that is the host's.
+  [[nodiscard]] virtual DeviceInfo device() const { return {}; }
   /// Sets the halt word, so that no kernel writes state any more, and aborts all communicators, so that running work returns.
   /// Any thread, repeatedly, never blocks.
   virtual void abort(const std::string& cause) noexcept = 0;

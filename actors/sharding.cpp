@@ -8,16 +8,20 @@ namespace troupe {
 namespace {
 
 /// The last operation of Sharding in a step: with it the state stands.
-OperationIndex last_of(const Plan& plan) {
+OperationIndex last_of(const Plan& plan, bool changes_state = false) {
   for (std::size_t i = plan.operations.size(); i-- > 0;) {
-    if (plan.operations[i].actor == ActorKind::sharding) return OperationIndex{static_cast<std::uint32_t>(i)};
+    const PlannedOperation& operation = plan.operations[i];
+    if (operation.actor == ActorKind::sharding && (!changes_state || operation.fact.kind == OperationKind::optimize))
+      return OperationIndex{static_cast<std::uint32_t>(i)};
   }
   throw std::invalid_argument("a plan without an operation of Sharding: nothing would end the step");
 }
 
 std::uint32_t micro_batches_of(const Plan& plan) {
   return static_cast<std::uint32_t>(std::count_if(plan.operations.begin(), plan.operations.end(),
-                                                  [](const PlannedOperation& operation) { return operation.fact.kind == OperationKind::load; }));
+                                                  [](const PlannedOperation& operation) {  // the validation set has no backward
+                                                    return operation.fact.kind == OperationKind::backward && operation.fact.unit == Unit{0};
+                                                  }));
 }
 
 schema::StepOutcome to_schema(VerdictOutcome outcome) {
@@ -51,13 +55,16 @@ void Sharding::began(const Letter<schema::StepBegin>& letter) {
   open_.push_back({.step = letter.where().step,
                    .kind = plan_of_step.kind,
                    .learning_rate = letter.body().getLearningRate(),
+                   .micro_batches = micro_batches_of(plan_of_step),
                    .micro_batches_open = micro_batches_of(plan_of_step),
                    .last = last_of(plan_of_step),
+                   .optimized = last_of(plan_of_step, true),
                    .numbers = std::make_shared<StepNumbers>()});
 }
 
 void Sharding::micro_batch_done(const Letter<schema::MicroBatchDone>& letter) {
   OpenStep& step = open_step(letter.where().step);
+  if (letter.where().micro.value() >= step.micro_batches) return plan().fact(letter.where().step, letter.operation());  // of the validation set
   const auto body = letter.body();
   --step.micro_batches_open;
   step.tokens += body.getTokens();
@@ -69,6 +76,7 @@ void Sharding::micro_batch_done(const Letter<schema::MicroBatchDone>& letter) {
 
 void Sharding::completed(Step step, OperationIndex operation) {
   OpenStep& open = open_step(step);
+  if (operation == open.optimized) open.optimized_at = runtime().clock.now();
   if (operation == open.last) open.state_stands = true;
 }
 
@@ -82,6 +90,7 @@ void Sharding::act() {
       case OperationKind::all_reduce: post(*next, all_reduce(*next)); break;
       case OperationKind::verdict: post(*next, verdict(*next)); break;
       case OperationKind::optimize: post(*next, optimize(*next)); break;
+      case OperationKind::evaluate: post(*next, evaluate(*next)); break;
       default: throw std::logic_error("the plan gives " + next->operation->name() + " to Sharding");
     }
   }
@@ -144,12 +153,23 @@ LanePort::Work Sharding::optimize(const PlanCursor::Next& next) {
   work.run = [program = parts().shard, step = next.step, unit = next.operation->fact.unit, learning_rate = open.learning_rate](Stream& on) {
     program->optimize(on, step, unit, learning_rate);
   };
-  // Read here, on the completion of the step's last operation: no later one changes them before this has returned.
-  if (next.index == open.last) {
-    work.read_by_host = true;
-    work.letters = [program = parts().shard, numbers = open.numbers] { *numbers = program->numbers(); };
-  }
+  read_numbers_with(next, work);
   return work;
+}
+
+LanePort::Work Sharding::evaluate(const PlanCursor::Next& next) {
+  LanePort::Work work;
+  work.run = [program = parts().shard, communicator = parts().world](Stream& on) { program->evaluate(on, *communicator); };
+  read_numbers_with(next, work);
+  return work;
+}
+
+/// On the completion of the step's last operation: no later one changes them before this has returned.
+void Sharding::read_numbers_with(const PlanCursor::Next& next, LanePort::Work& work) {
+  const OpenStep& open = open_step(next.step);
+  if (next.index != open.last) return;
+  work.read_by_host = true;
+  work.letters = [program = parts().shard, numbers = open.numbers] { *numbers = program->numbers(); };
 }
 
 void Sharding::report_steps() {
@@ -161,7 +181,8 @@ void Sharding::report_steps() {
 
 void Sharding::report(const OpenStep& step) {
   const Nanos now = runtime().clock.now();
-  const Nanos took = now - std::exchange(last_report_, now);
+  const Nanos evaluation = evaluates(step.kind) ? now - step.optimized_at : Nanos{0};
+  const Nanos took = now - std::exchange(last_report_, now) - evaluation;
   const StepNumbers& numbers = *step.numbers;
   const auto waited_for_snapshots = static_cast<std::uint64_t>(optimizer_waits_.take(EdgeKind::snapshots).count());
   const auto fill = [&](schema::StepReport::Builder body) {
@@ -185,10 +206,14 @@ void Sharding::report(const OpenStep& step) {
     body.setWaitSnapshotsNanos(waited_for_snapshots);
     body.setOwnLoss(numbers.own_mean_loss);
     body.setKind(static_cast<schema::StepKind>(step.kind));
+    if (!evaluates(step.kind)) return;
+    body.setEvaluationLoss(numbers.evaluation_loss);
+    body.setEvaluationTokens(static_cast<std::uint64_t>(numbers.evaluation_tokens));
+    body.setEvaluationNanos(static_cast<std::uint64_t>(evaluation.count()));
   };
   const Where where{epoch(), step.step, {}, {}};
   for (const ActorKind to : {ActorKind::checkpoint, ActorKind::metrics, ActorKind::supervisor})
-    tell<schema::StepReport>(neighbour(to), where, fill, {}, step.last);
+    tell<schema::StepReport>(neighbour(to), where, fill, {}, step.optimized);
 }
 
 }  // namespace troupe

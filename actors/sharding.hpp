@@ -24,9 +24,11 @@ class Sharding final : public StepActor<Sharding> {
     Step step;
     StepKind kind{};
     double learning_rate = 0;
-    std::uint32_t micro_batches_open = 0;
+    std::uint32_t micro_batches = 0, micro_batches_open = 0;
     bool state_stands = false;             ///< the last optimize operation is done
     OperationIndex last;                   ///< that operation
+    OperationIndex optimized;              ///< the last that changes state: what a snapshot waits for
+    Nanos optimized_at{0};                 ///< when it was done
     std::shared_ptr<StepNumbers> numbers;  ///< written on its completion
     std::uint64_t tokens = 0, wait_batch_nanos = 0, wait_weights_nanos = 0, wait_gradients_nanos = 0;
     std::vector<std::uint64_t> digests = {};  ///< of the micro-batches
@@ -42,6 +44,8 @@ class Sharding final : public StepActor<Sharding> {
   [[nodiscard]] LanePort::Work all_reduce(const PlanCursor::Next& next) const;
   [[nodiscard]] LanePort::Work verdict(const PlanCursor::Next& next) const;
   [[nodiscard]] LanePort::Work optimize(const PlanCursor::Next& next);
+  [[nodiscard]] LanePort::Work evaluate(const PlanCursor::Next& next);
+  void read_numbers_with(const PlanCursor::Next& next, LanePort::Work& work);
   [[nodiscard]] OpenStep& open_step(Step step);
   void report_steps();
   void report(const OpenStep& step);

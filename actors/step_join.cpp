@@ -20,6 +20,7 @@ std::optional<std::string> difference(const RankReport& a, const RankReport& b) 
   if (!same(a.grad_norm, b.grad_norm)) return fmt::format("grad_norm {} and {}", a.grad_norm, b.grad_norm);
   if (a.tokens != b.tokens) return fmt::format("tokens {} and {}", a.tokens, b.tokens);
   if (!same(a.learning_rate, b.learning_rate)) return fmt::format("learning rate {} and {}", a.learning_rate, b.learning_rate);
+  if (!same(a.evaluation_loss, b.evaluation_loss)) return fmt::format("validation loss {} and {}", a.evaluation_loss, b.evaluation_loss);
   return std::nullopt;
 }
 
@@ -36,6 +37,7 @@ RankReport join(const std::map<Rank, RankReport>& reports) {
     all.bytes_reduced += report.bytes_reduced;
     all.arena_peak_bytes = std::max(all.arena_peak_bytes, report.arena_peak_bytes);
     all.duration = std::max(all.duration, report.duration);
+    all.evaluation_time = std::max(all.evaluation_time, report.evaluation_time);
     all.wait_batch = std::max(all.wait_batch, report.wait_batch);
     all.wait_weights = std::max(all.wait_weights, report.wait_weights);
     all.wait_gradients = std::max(all.wait_gradients, report.wait_gradients);

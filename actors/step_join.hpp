@@ -26,6 +26,9 @@ struct RankReport {
   Nanos wait_batch{0}, wait_weights{0}, wait_gradients{0}, wait_snapshots{0};
   std::uint64_t non_finite = 0, float8_saturated = 0, float8_non_finite = 0;  ///< of all ranks
   double own_loss = 0;                                                        ///< mean over this rank's valid tokens; joined: the largest of a rank
+  double evaluation_loss = 0;                                                 ///< of the validation set, after this step
+  std::uint64_t evaluation_tokens = 0;                                        ///< of all ranks; 0: none was due
+  Nanos evaluation_time{0};                                                   ///< that it took; `duration` is without it
 };
 
 /// How two reports of one step differ in what the verdict's all-reduce makes equal everywhere: "loss 2.5 and 2.4". Nothing: not at all.

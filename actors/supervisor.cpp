@@ -37,6 +37,9 @@ void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to
   to.setWaitSnapshotsNanos(from.getWaitSnapshotsNanos());
   to.setFloat8Saturated(from.getFloat8Saturated());
   to.setFloat8NonFinite(from.getFloat8NonFinite());
+  to.setEvaluationLoss(from.getEvaluationLoss());
+  to.setEvaluationTokens(from.getEvaluationTokens());
+  to.setEvaluationNanos(from.getEvaluationNanos());
 }
 
 /// Of this process; 0 where the system does not say.
@@ -207,6 +210,10 @@ void Supervisor::built(const Letter<schema::LaneDone>& letter) {
       list[i++].setHash(hash);
     }
     body.setArenaBytes(raised_->body->arena_bytes());
+    const DeviceInfo device = raised_->body->device();
+    body.setPeakFlops(device.peak_flops);
+    body.setPeakFlopsFp8(device.peak_flops_fp8);
+    body.setDeviceBytes(device.memory_bytes);
   });
 }
 

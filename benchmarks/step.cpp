@@ -50,7 +50,7 @@ struct Side {
   explicit Side(const Clock& clock, const JobConfig& config, const std::string& name)
       : job(take(plan_training(config, 0, 1))), device(make_cpu_device(1)), model(job.model, job.options, *device, nullptr) {
     model.initialise(1);
-    loader = make_loader(take(Corpus::open(corpus_options(config.data))), loader_options(config, 0, 1));
+    loader = make_loader(take(open_corpora(sources_of(config.data))), loader_options(config, 0, 1));
     SharedMemoryOptions options;
     options.tag = "bench-step-" + name;
     options.registry = &registry;

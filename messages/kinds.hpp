@@ -12,7 +12,6 @@
   X(StepReport, STEP_REPORT)             \
   X(SlotHome, SLOT_HOME)                 \
   X(LaneDone, LANE_DONE)                 \
-  X(MetricBatch, METRIC_BATCH)           \
   X(Join, JOIN)                          \
   X(EpochBegin, EPOCH_BEGIN)             \
   X(EpochReady, EPOCH_READY)             \
@@ -63,6 +62,7 @@ bool dispatch(std::shared_ptr<const Parcel> parcel, F&& f) {
   case LetterKind::UPPER: f(Letter<schema::Type>{std::move(parcel)}); return true;
     TROUPE_LETTER_KINDS(TROUPE_LETTER_CASE)
 #undef TROUPE_LETTER_CASE
+    case LetterKind::RETIRED14: break;
   }
   return false;
 }

@@ -41,7 +41,7 @@ struct Envelope {
     stepReport @11 :StepReport;
     slotHome @12 :SlotHome;
     laneDone @13 :LaneDone;
-    metricBatch @14 :MetricBatch;
+    retired14 @14 :AnyPointer;  # no version sent it
 
     # --- membership and control (between processes) ---
     join @15 :Join;
@@ -78,7 +78,7 @@ struct Envelope {
   }
 }
 
-enum StepKind { train @0; trainAndSnapshot @1; }
+enum StepKind { train @0; trainAndSnapshot @1; trainAndEvaluate @2; trainSnapshotAndEvaluate @3; }
 enum StepOutcome { commit @0; skip @1; void @2; }
 
 struct StepBegin {
@@ -126,6 +126,9 @@ struct StepReport {
   waitSnapshotsNanos @17 :UInt64; # the optimizer idle until the state of the step before was copied
   float8Saturated @18 :UInt64;    # values that fp8 casts of all ranks cut to the format's largest
   float8NonFinite @19 :UInt64;    # values that fp8 casts of all ranks found not finite
+  evaluationLoss @20 :Float64;    # mean over the validation set, after this step
+  evaluationTokens @21 :UInt64;   # valid tokens of it; 0: none was due
+  evaluationNanos @22 :UInt64;    # that it took, beside stepNanos
 }
 struct SlotHome {
   # A lease's end → the slot's owner (in process only): the slot may be used again.
@@ -138,11 +141,6 @@ struct LaneDone {
   outcome @0 :UInt8;              # src/base/outcome.hpp: Outcome::Kind
   cause @1 :Text;
   lane @2 :UInt8;
-}
-struct MetricBatch {
-  # Any actor → Metrics: named numbers of this step.
-  struct Entry { name @0 :Text; value @1 :Float64; }
-  entries @0 :List(Entry);
 }
 
 struct Join {
@@ -173,6 +171,9 @@ struct EpochReady {
   # Supervisor → Coordinator: state is in place, plans and hashes below; steps may be granted.
   planHashes @0 :List(PlanHash);
   arenaBytes @1 :UInt64;          # device memory planned
+  peakFlops @2 :Float64;          # of the rank's device in bf16, per second; 0: unknown
+  peakFlopsFp8 @3 :Float64;       # the same in fp8
+  deviceBytes @4 :UInt64;         # memory of the device; 0: unknown
 }
 struct Grant { step @0 :UInt64; kind @1 :StepKind; last @2 :Bool; learningRate @3 :Float64; keep @4 :UInt8; }
 struct Horizon {

@@ -9,6 +9,7 @@ const char* name_of(LetterKind kind) noexcept {
   case LetterKind::UPPER: return #Type;
     TROUPE_LETTER_KINDS(TROUPE_LETTER_NAME)
 #undef TROUPE_LETTER_NAME
+    case LetterKind::RETIRED14: break;
   }
   return "unknown";
 }

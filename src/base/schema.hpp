@@ -38,14 +38,15 @@ struct RawValue {
 };
 
 /// The member that a key sets; monostate: the key is accepted and has no effect.
-using KeyTarget = std::variant<std::monostate, bool*, std::int64_t*, double*, std::string*, std::optional<bool>*, std::optional<std::int64_t>*,
-                               std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*, std::vector<std::int64_t>*>;
+using KeyTarget =
+    std::variant<std::monostate, bool*, std::int64_t*, double*, std::string*, std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*,
+                 std::optional<std::string>*, std::vector<std::string>*, std::vector<std::int64_t>*, std::vector<double>*>;
 
 /// A value that a Schema keeps itself, because no settings struct has a use for it; its type is the key's. Written as in C++: false, 50, "inductor",
 /// std::optional<std::int64_t>{}, std::vector<std::string>{}.
 struct HeldValue {
   std::variant<bool, std::int64_t, double, std::string, std::optional<bool>, std::optional<std::int64_t>, std::optional<double>, std::optional<std::string>,
-               std::vector<std::string>, std::vector<std::int64_t>>
+               std::vector<std::string>, std::vector<std::int64_t>, std::vector<double>>
       value;
   HeldValue(bool v) : value(v) {}
   HeldValue(int v) : value(std::int64_t{v}) {}

@@ -42,6 +42,7 @@ void check_together(Schema& schema, const JobConfig& config) {
     schema.problem(where("activation_checkpoint.selective_ac_option"),
                    "activation_checkpoint.selective_ac_option: expected \"op\" or a positive integer as a string, found \"" + option + "\"");
   }
+  if (const std::string problem = blend_problem(config.data); !problem.empty()) schema.problem(where("data.blend_weights"), "data.blend_weights: " + problem);
   if (config.elastic.recovers() && config.data.loader_hosts > 0)
     schema.problem(where("elastic.policy"), "elastic.policy: " + config.elastic.policy +
                                                 " does not go with data.loader_hosts = " + std::to_string(config.data.loader_hosts) +
@@ -103,7 +104,7 @@ void JobConfig::describe_to(Schema& schema) {
   describe(schema, debug);
   describe_other_parallelism(schema);
   describe(schema, activation_checkpoint);
-  describe_validation(schema);
+  describe(schema, validation);
   describe_unbuilt_sections(schema);
 }
 

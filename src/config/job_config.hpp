@@ -40,6 +40,7 @@ struct JobConfig {
   ScheduleSettings lr_scheduler;
   TrainingSettings training;
   DataSettings data;
+  ValidationSettings validation;
   ParallelismSettings parallelism;
   ActivationCheckpointSettings activation_checkpoint;
   Float8Settings float8;

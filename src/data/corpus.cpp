@@ -68,7 +68,7 @@ class FolderLock {
 }  // namespace
 
 Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options) {
-  auto files = find_data_files(options.paths);
+  auto files = find_data_files(options.paths, options.section);
   if (!files) return files.error();
   const FolderLock lock(options.index_folder);
   if (auto unpacked = unpack_files(*files, {options.index_folder, options.unpack_limit_bytes, options.progress}); !unpacked) return unpacked.error();
@@ -77,7 +77,7 @@ Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options)
   if (!index) return index.error();
   if ((*index)->header.documents == 0) {
     const auto& header = (*index)->header;
-    return Error{"training.dataset_path: no text in " + std::to_string(files->size()) + (files->size() == 1 ? " file (" : " files (first ") +
+    return Error{options.section + ".dataset_path: no text in " + std::to_string(files->size()) + (files->size() == 1 ? " file (" : " files (first ") +
                  files->front().path + "): " + std::to_string(header.empty_documents) + " empty documents, " + std::to_string(header.blank_lines) +
                  " blank lines"};
   }

@@ -20,6 +20,7 @@ struct CorpusOptions {
   DataFormat format = DataFormat::text;
   std::vector<std::string> paths;
   bool allow_binary = false;
+  std::string section = "training";  ///< whose dataset_path stands in messages
   std::string index_folder =
       {};  ///< the index, and plain copies of compressed files, are kept here and used again; empty: it lies in an unnamed temporary file
   std::uint64_t unpack_limit_bytes = std::uint64_t{100} << 30U;  ///< of the plain copies in index_folder together

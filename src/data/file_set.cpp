@@ -14,13 +14,13 @@
 namespace troupe {
 namespace {
 
-Result<std::vector<std::string>> expand(const std::string& pattern) {
+Result<std::vector<std::string>> expand(const std::string& pattern, const std::string& key) {
   if (pattern.find_first_of("*?[") == std::string::npos) return std::vector<std::string>{pattern};
   glob_t found{};
   const int code = glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &found);
   std::vector<std::string> paths(found.gl_pathv, found.gl_pathv + (code == 0 ? found.gl_pathc : 0));
   globfree(&found);
-  if (paths.empty()) return Error{"training.dataset_path: no file matches '" + pattern + "' (in " + std::filesystem::current_path().string() + ")"};
+  if (paths.empty()) return Error{key + ": no file matches '" + pattern + "' (in " + std::filesystem::current_path().string() + ")"};
   return paths;
 }
 
@@ -32,22 +32,23 @@ bool left_out(const std::string& path, const std::vector<std::string>& patterns)
   });
 }
 
-Result<DataFile> examine(const std::string& path) {
+Result<DataFile> examine(const std::string& path, const std::string& key) {
   struct stat facts {};
-  if (stat(path.c_str(), &facts) != 0) return Error{"training.dataset_path: cannot find '" + path + "': " + std::strerror(errno)};
-  if (S_ISDIR(facts.st_mode)) return Error{"training.dataset_path: '" + path + "' is a folder; name its files, for example '" + path + "/*'"};
-  if (!S_ISREG(facts.st_mode)) return Error{"training.dataset_path: '" + path + "' is not a regular file"};
-  if (access(path.c_str(), R_OK) != 0) return Error{"training.dataset_path: cannot read '" + path + "': " + std::strerror(errno)};
+  if (stat(path.c_str(), &facts) != 0) return Error{key + ": cannot find '" + path + "': " + std::strerror(errno)};
+  if (S_ISDIR(facts.st_mode)) return Error{key + ": '" + path + "' is a folder; name its files, for example '" + path + "/*'"};
+  if (!S_ISREG(facts.st_mode)) return Error{key + ": '" + path + "' is not a regular file"};
+  if (access(path.c_str(), R_OK) != 0) return Error{key + ": cannot read '" + path + "': " + std::strerror(errno)};
   return DataFile{path, static_cast<std::uint64_t>(facts.st_size), facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec, path};
 }
 
 }  // namespace
 
-Result<std::vector<DataFile>> find_data_files(const std::vector<std::string>& patterns) {
+Result<std::vector<DataFile>> find_data_files(const std::vector<std::string>& patterns, const std::string& section) {
+  const std::string key = section + ".dataset_path";
   std::set<std::string> paths;
   for (const auto& pattern : patterns) {
     if (pattern.starts_with('!')) continue;
-    auto expanded = expand(pattern);
+    auto expanded = expand(pattern, key);
     if (!expanded) return expanded.error();
     const bool globbed = expanded->size() != 1 || expanded->front() != pattern;
     for (auto& path : *expanded) {
@@ -56,11 +57,11 @@ Result<std::vector<DataFile>> find_data_files(const std::vector<std::string>& pa
       if (!left_out(path, patterns)) paths.insert(std::move(path));
     }
   }
-  if (paths.empty()) return Error{"training.dataset_path: names no file; give a file, a glob or a list of them"};
+  if (paths.empty()) return Error{key + ": names no file; give a file, a glob or a list of them"};
   std::vector<DataFile> files;
   std::set<std::string> seen;
   for (const auto& path : paths) {
-    auto file = examine(path);
+    auto file = examine(path, key);
     if (!file) return file.error();
     std::error_code ignored;
     const auto real = std::filesystem::canonical(path, ignored);

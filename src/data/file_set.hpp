@@ -16,7 +16,7 @@ struct DataFile {
 
 /// The regular files that paths and globs name, sorted by path, each once even when several patterns or links lead to it; a pattern
 /// that begins with '!' leaves out what it matches (whole path or file name). The order does not depend on the file system.
-/// Errors: a path or glob that names nothing, a folder, a file that cannot be read.
-[[nodiscard]] Result<std::vector<DataFile>> find_data_files(const std::vector<std::string>& patterns);
+/// `section`: whose dataset_path is named in messages. Errors: a path or glob that names nothing, a folder, a file that cannot be read.
+[[nodiscard]] Result<std::vector<DataFile>> find_data_files(const std::vector<std::string>& patterns, const std::string& section = "training");
 
 }  // namespace troupe

@@ -34,8 +34,8 @@ ReadFile watched_reads(const std::shared_ptr<const Corpus>& corpus, const Loader
 
 class CorpusLoader final : public LoaderProgram {
  public:
-  CorpusLoader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options)
-      : options_(options), sampler_(corpus, options.sampler, watched_reads(corpus, options)) {
+  CorpusLoader(const Corpora& corpora, const LoaderOptions& options)
+      : options_(options), rows_(corpora, options.blend, options.sampler, [&options](const auto& corpus) { return watched_reads(corpus, options); }) {
     if (options_.device != nullptr && !options_.device->host_visible()) staging_ = options_.device->allocate(options_.layout.bytes(), Placement::host);
   }
 
@@ -55,16 +55,18 @@ class CorpusLoader final : public LoaderProgram {
   /// `batch`: host memory.
   BatchFacts fill(Step step, Micro micro, std::span<std::byte> batch) {
     const auto& layout = options_.layout;
-    const std::span<std::int32_t> values(reinterpret_cast<std::int32_t*>(batch.data()), layout.tokens() * 2);
+    const std::span<std::int32_t> values(reinterpret_cast<std::int32_t*>(batch.data()), layout.bytes() / sizeof(std::int32_t));
     BatchFacts facts;
     const auto rows = options_.rows_of(step, micro);
     for (std::size_t i = 0; i < rows.size(); ++i) {
       const std::size_t at = i * layout.seq_len;
       const auto tokens = values.subspan(at, layout.seq_len), labels = values.subspan(layout.tokens() + at, layout.seq_len);
+      const auto starts = layout.documents ? values.subspan(2 * layout.tokens() + at, layout.seq_len) : std::span<std::int32_t>();
       if (rows[i]) {
-        facts.valid_tokens += sampler_.row(*rows[i], tokens, labels);
+        facts.valid_tokens += rows_.row(*rows[i], tokens, labels, starts);
         facts.digest += XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), *rows[i]);
       } else {
+        std::ranges::fill(starts, 0);
         std::ranges::fill(tokens, 0);
         std::ranges::fill(labels, ignored_label);
       }
@@ -73,8 +75,22 @@ class CorpusLoader final : public LoaderProgram {
   }
 
   LoaderOptions options_;
-  RowSampler sampler_;
+  BlendedRows rows_;
   std::unique_ptr<Buffer> staging_;
+};
+
+class LoaderOfBoth final : public LoaderProgram {
+ public:
+  LoaderOfBoth(std::shared_ptr<LoaderProgram> training, std::shared_ptr<LoaderProgram> validation, std::uint32_t micro_batches)
+      : training_(std::move(training)), validation_(std::move(validation)), micro_batches_(micro_batches) {}
+  BatchFacts load(Stream& stream, Step step, Micro micro, std::span<std::byte> batch) override {
+    if (micro.value() < micro_batches_) return training_->load(stream, step, micro, batch);
+    return validation_->load(stream, Step{1}, Micro{micro.value() - micro_batches_}, batch);
+  }
+
+ private:
+  std::shared_ptr<LoaderProgram> training_, validation_;
+  std::uint32_t micro_batches_;
 };
 
 }  // namespace
@@ -97,6 +113,57 @@ CorpusOptions corpus_options(const DataSettings& settings) {
   return options;
 }
 
+std::vector<CorpusOptions> sources_of(const DataSettings& settings) {
+  const CorpusOptions all = corpus_options(settings);
+  if (settings.blend_weights.empty()) return {all};
+  std::vector<CorpusOptions> sources;
+  for (const std::string& entry : all.paths) {
+    if (entry.starts_with('!')) continue;
+    sources.push_back(all);
+    sources.back().paths = {entry};
+    std::ranges::copy_if(all.paths, std::back_inserter(sources.back().paths), [](const std::string& path) { return path.starts_with('!'); });
+  }
+  return sources;
+}
+
+Result<Corpora> open_corpora(const std::vector<CorpusOptions>& sources) {
+  Corpora corpora;
+  for (const CorpusOptions& source : sources) {
+    auto corpus = Corpus::open(source);
+    if (!corpus) return corpus.error();
+    corpora.push_back(std::move(*corpus));
+  }
+  return corpora;
+}
+
+CorpusOptions corpus_options(const DataSettings& how, const ValidationSettings& what) {
+  CorpusOptions options = corpus_options(how);
+  options.format = what.dataset == "jsonl" ? DataFormat::jsonl : DataFormat::text;
+  options.paths = what.dataset_path;
+  options.section = "validation";
+  return options;
+}
+
+LoaderOptions validation_loader_options(const Corpus& corpus, const DataSettings& how, const ValidationSettings& what, std::uint32_t rank,
+                                        std::uint32_t ranks) {
+  LoaderOptions options;
+  options.layout = {static_cast<std::uint32_t>(what.local_batch_size), static_cast<std::uint32_t>(what.seq_len), how.isolate_documents};
+  options.sampler = sampler_options(how, 0, what.seq_len);
+  options.sampler.shuffle = false;
+  options.rank = rank;
+  options.ranks = ranks;
+  const std::uint64_t at_once = std::uint64_t{options.layout.rows} * ranks;
+  options.global_rows = positions_of_pass(corpus, options.sampler) / options.layout.seq_len;
+  if (what.steps > 0) options.global_rows = std::min(options.global_rows, static_cast<std::uint64_t>(what.steps) * at_once);
+  options.micro_batches = static_cast<std::uint32_t>((options.global_rows + at_once - 1) / at_once);
+  return options;
+}
+
+std::shared_ptr<LoaderProgram> with_validation(std::shared_ptr<LoaderProgram> training, std::shared_ptr<LoaderProgram> validation,
+                                               std::uint32_t micro_batches) {
+  return std::make_shared<LoaderOfBoth>(std::move(training), std::move(validation), micro_batches);
+}
+
 SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, std::int64_t seq_len) {
   return {.seed = static_cast<std::uint64_t>(seed),
           .shuffle = settings.shuffle,
@@ -106,7 +173,7 @@ SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, 
           .seq_len = static_cast<std::uint32_t>(seq_len)};
 }
 
-std::unique_ptr<LoaderProgram> make_loader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options) {
+std::unique_ptr<LoaderProgram> make_loader(const Corpora& corpora, const LoaderOptions& options) {
   if (options.rank >= options.ranks) {
     throw std::invalid_argument("data loader: rank " + std::to_string(options.rank) + " of " + std::to_string(options.ranks) + " ranks; ranks count from 0");
   }
@@ -117,7 +184,7 @@ std::unique_ptr<LoaderProgram> make_loader(const std::shared_ptr<const Corpus>& 
                                 " rows on " + std::to_string(options.ranks) + " ranks cannot hold " + std::to_string(options.global_rows) + " rows a step");
   LoaderOptions checked = options;
   checked.sampler.seq_len = options.layout.seq_len;
-  return std::make_unique<CorpusLoader>(corpus, checked);
+  return std::make_unique<CorpusLoader>(corpora, checked);
 }
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "src/base/clock.hpp"
+#include "src/data/blended_rows.hpp"
 #include "src/data/corpus.hpp"
 #include "src/data/row_sampler.hpp"
 #include "src/data/settings.hpp"
@@ -21,6 +22,7 @@ namespace troupe {
 struct LoaderOptions {
   BatchLayout layout;                 ///< rows of a micro-batch
   SamplerOptions sampler;             ///< its seq_len is the layout's
+  std::vector<double> blend = {};     ///< weights of the corpora, where there are several
   std::uint32_t rank = 0, ranks = 1;  ///< among the data-parallel ranks
   std::uint32_t micro_batches = 1;    ///< of a step, on each rank
   std::uint64_t global_rows = 0;      ///< of a step, on all ranks; 0: as many as the micro-batches hold
@@ -39,12 +41,30 @@ struct LoaderOptions {
   [[nodiscard]] std::vector<std::optional<std::uint64_t>> rows_of(Step step, Micro micro) const;
 };
 
+/// Which of the files and their form are read: the training's, or the validation's.
 [[nodiscard]] CorpusOptions corpus_options(const DataSettings& settings);
+/// One for each source: each entry of dataset_path with data.blend_weights, else all files together.
+[[nodiscard]] std::vector<CorpusOptions> sources_of(const DataSettings& settings);
+/// Opens each; the error is that of the first that cannot be.
+[[nodiscard]] Result<Corpora> open_corpora(const std::vector<CorpusOptions>& sources);
+[[nodiscard]] CorpusOptions corpus_options(const DataSettings& how, const ValidationSettings& what);
 [[nodiscard]] SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, std::int64_t seq_len);
+
+/// The rows of one pass over the validation set that a validation takes, dealt as those of a step; what does not fill the last batch is padding.
+/// Their order is that of the files; a rest of less than seq_len positions is left out. micro_batches: of each rank; 0: the data is too little.
+[[nodiscard]] LoaderOptions validation_loader_options(const Corpus& corpus, const DataSettings& how, const ValidationSettings& what, std::uint32_t rank,
+                                                      std::uint32_t ranks);
+
+/// Micro-batches from `micro_batches` on, of any step, are those of the validation set: always the same ones.
+[[nodiscard]] std::shared_ptr<LoaderProgram> with_validation(std::shared_ptr<LoaderProgram> training, std::shared_ptr<LoaderProgram> validation,
+                                                             std::uint32_t micro_batches);
 
 /// The data loader of one rank. Throws std::invalid_argument when rank >= ranks, a count is 0 or the micro-batches cannot hold the rows.
 /// Where the host does not see the device's memory, rows are put together in a pinned buffer and uploaded: `load` ends with the upload.
 /// Its `load` throws std::runtime_error naming file and byte.
-[[nodiscard]] std::unique_ptr<LoaderProgram> make_loader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options);
+[[nodiscard]] std::unique_ptr<LoaderProgram> make_loader(const Corpora& corpora, const LoaderOptions& options);
+[[nodiscard]] inline std::unique_ptr<LoaderProgram> make_loader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options) {
+  return make_loader(Corpora{corpus}, options);
+}
 
 }  // namespace troupe

@@ -11,19 +11,22 @@ namespace {
 constexpr std::uint64_t stride = 1024;
 constexpr std::size_t epochs_held = 2;  // a row may span two
 
+std::uint64_t marks_of(const SamplerOptions& options) noexcept {
+  return (options.add_bos ? 1U : 0U) + (options.add_eos && !options.mask_document_boundaries ? 1U : 0U);
+}
+
 }  // namespace
+
+std::uint64_t positions_of_pass(const Corpus& corpus, const SamplerOptions& options) noexcept {
+  return corpus.facts().text_bytes + corpus.facts().documents * marks_of(options);
+}
 
 RowSampler::RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options, ReadFile read_file)
     : corpus_(std::move(corpus)), options_(options), reader_(corpus_, std::move(read_file)) {
-  const auto& facts = corpus_->facts();
-  const std::uint64_t marks = (options_.add_bos ? 1U : 0U) + (options_.add_eos && !options_.mask_document_boundaries ? 1U : 0U);
-  positions_ = facts.text_bytes + facts.documents * marks;
+  positions_ = positions_of_pass(*corpus_, options_);
 }
 
-std::uint64_t RowSampler::positions_of(std::uint64_t document) const noexcept {
-  const std::uint64_t marks = (options_.add_bos ? 1U : 0U) + (options_.add_eos && !options_.mask_document_boundaries ? 1U : 0U);
-  return corpus_->text_bytes(document) + marks;
-}
+std::uint64_t RowSampler::positions_of(std::uint64_t document) const noexcept { return corpus_->text_bytes(document) + marks_of(options_); }
 
 RowSampler::Epoch& RowSampler::epoch(std::uint64_t number) {
   if (const auto known = epochs_.find(number); known != epochs_.end()) return known->second;
@@ -74,9 +77,22 @@ std::int32_t RowSampler::first_token(const Cursor& at) {
   return token;
 }
 
-std::uint64_t RowSampler::row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels) {
+std::vector<RowPiece> RowSampler::pieces(std::uint64_t k) {
+  std::vector<RowPiece> found;
+  Cursor cursor = find(k * options_.seq_len);
+  for (std::uint64_t filled = 0; filled < options_.seq_len; next_document(cursor)) {
+    const std::uint64_t document = epoch(cursor.epoch).order.at(cursor.index);
+    const std::uint64_t count = std::min(options_.seq_len - filled, positions_of(document) - cursor.within);
+    found.push_back({cursor.epoch, document, cursor.within, count});
+    filled += count;
+  }
+  return found;
+}
+
+std::uint64_t RowSampler::row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels, std::span<std::int32_t> starts) {
   const std::size_t length = options_.seq_len;
-  if (tokens.size() != length || labels.size() != length) throw std::invalid_argument("RowSampler::row: tokens and labels must hold seq_len values");
+  if (tokens.size() != length || labels.size() != length || (!starts.empty() && starts.size() != length))
+    throw std::invalid_argument("RowSampler::row: tokens, labels and starts must hold seq_len values");
   std::vector<std::int32_t> piece;
   Cursor cursor = find(k * length);
   std::uint64_t valid = 0;
@@ -89,6 +105,7 @@ std::uint64_t RowSampler::row(std::uint64_t k, std::span<std::int32_t> tokens, s
     tokens_of(document, cursor.within, piece);
     std::copy_n(piece.begin(), count, tokens.begin() + static_cast<std::ptrdiff_t>(filled));
     std::copy(piece.begin() + 1, piece.end(), labels.begin() + static_cast<std::ptrdiff_t>(filled));
+    if (!starts.empty()) std::ranges::fill(starts.subspan(filled, count), static_cast<std::int32_t>(filled));
     valid += piece.size() - 1;
     filled += count;
     cursor.within += count;

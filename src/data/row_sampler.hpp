@@ -18,6 +18,14 @@ struct SamplerOptions {
   std::uint32_t seq_len = 1;
 };
 
+/// Positions of one pass over the corpus.
+[[nodiscard]] std::uint64_t positions_of_pass(const Corpus& corpus, const SamplerOptions& options) noexcept;
+
+/// A document's share of a row: its positions [first, first + count) in this pass over the corpus.
+struct RowPiece {
+  std::uint64_t pass = 0, document = 0, first = 0, count = 0;
+};
+
 /// Global row k: positions [k·seq_len, (k+1)·seq_len) of an endless sequence, all documents in the order of epoch 0, then of epoch
 /// 1, and so on. A position is a token and the token after it, its target. A pure function of (corpus, options, k).
 ///
@@ -29,7 +37,10 @@ class RowSampler {
  public:
   RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options, ReadFile read_file = {});
   /// Writes seq_len tokens and labels; returns the count of labels that are not ignored. Throws std::runtime_error as DocumentReader.
-  std::uint64_t row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels);
+  /// `starts`, if not empty: for each token, where in the row its document begins.
+  std::uint64_t row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels, std::span<std::int32_t> starts = {});
+  /// The documents of row k, in the order of its tokens.
+  [[nodiscard]] std::vector<RowPiece> pieces(std::uint64_t k);
   /// Positions of one epoch; epoch of row k = k · seq_len / this.
   [[nodiscard]] std::uint64_t positions_per_epoch() const noexcept { return positions_; }
 

@@ -1,25 +1,39 @@
 #pragma once
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "src/base/schema.hpp"
+#include "src/data/blend_weights.hpp"
 
 namespace troupe {
 
 /// [training] dataset, dataset_path and [data]: what is read and who reads it.
 struct DataSettings {
-  std::string dataset = "text";           ///< text | jsonl
-  std::vector<std::string> dataset_path;  ///< files or globs; the set of files is sorted, so their order does not depend on the file system
-  std::int64_t loader_hosts = 0;          ///< extra processes that load data; 0: each rank loads its own
-  bool mask_document_boundaries = true;   ///< the target after a document's last token is ignored
+  std::string dataset = "text";            ///< text | jsonl
+  std::vector<std::string> dataset_path;   ///< files or globs; the set of files is sorted, so their order does not depend on the file system
+  std::int64_t loader_hosts = 0;           ///< extra processes that load data; 0: each rank loads its own
+  bool mask_document_boundaries = true;    ///< the target after a document's last token is ignored
+  bool isolate_documents = false;          ///< attention stays within a token's document
+  std::vector<double> blend_weights = {};  ///< one for each entry of dataset_path; empty: all of them are one source
   bool shuffle = true;
   bool allow_binary = false;
   bool add_bos = true, add_eos = true;  ///< around each document
   std::int64_t unpack_limit_gib = 100;  ///< of plain copies of compressed files
   double slow_read_seconds = 5;         ///< a read that takes longer is told with its file
 };
+
+/// What is wrong with data.blend_weights; empty: nothing.
+[[nodiscard]] inline std::string blend_problem(const DataSettings& s) {
+  if (s.blend_weights.empty()) return {};
+  const auto entries = std::ranges::count_if(s.dataset_path, [](const std::string& entry) { return !entry.starts_with('!'); });
+  if (static_cast<std::ptrdiff_t>(s.blend_weights.size()) != entries)
+    return std::to_string(s.blend_weights.size()) + " weights for the " + std::to_string(entries) + " entries of training.dataset_path; each entry is a source";
+  return weights_problem(s.blend_weights);
+}
 
 /// [training.dataloader], [validation.dataloader]: settings of PyTorch's loader processes.
 inline void describe_dataloader(Schema& schema, const std::string& of) {
@@ -44,6 +58,11 @@ inline void describe(Schema& schema, DataSettings& s) {
   schema.key("loader_hosts", &s.loader_hosts, KeyClass::epoch, "processes that only load data; 0: each rank loads its own").at_least(0).at_most(1024);
   schema.key("mask_document_boundaries", &s.mask_document_boundaries, KeyClass::frozen,
              "do not train on the first token of a document as the target of the one before");
+  schema.key("isolate_documents", &s.isolate_documents, KeyClass::frozen,
+             "attention sees the tokens of its own document alone (torchtitan's block_causal mask); false: the whole row");
+  schema.key("blend_weights", &s.blend_weights, KeyClass::frozen,
+             "how often rows of each entry of training.dataset_path are taken, in that order, each entry a source that begins anew when it is used up; they "
+             "need not add up to 1. Empty: all files are one source");
   schema.key("shuffle", &s.shuffle, KeyClass::frozen, "each pass over the data has its own order of documents, from debug.seed; false: the order of the files");
   schema.key("allow_binary", &s.allow_binary, KeyClass::frozen, "accept files that hold NUL bytes");
   schema.key("add_bos", &s.add_bos, KeyClass::frozen, "each document begins with token 256");
@@ -54,17 +73,25 @@ inline void describe(Schema& schema, DataSettings& s) {
   describe_dataloader(schema, "training");
 }
 
-/// [validation]
-inline void describe_validation(Schema& schema) {
-  schema.section("validation", "Loss on data of its own, between steps.");
-  const std::string missing = "validation";
-  schema.not_built("enable", false, "validate", missing);
-  schema.not_built("dataset", "text", "form of the data", missing).part_of("validation.enable");
-  schema.not_built("dataset_path", std::vector<std::string>{}, "file, glob or list of them", missing).or_single().part_of("validation.enable");
-  schema.not_built("local_batch_size", 8, "rows of one micro-batch on one rank", missing).at_least(1).part_of("validation.enable");
-  schema.not_built("seq_len", 2048, "tokens of a row", missing).at_least(1).part_of("validation.enable");
-  schema.not_built("freq", 10, "steps between validations", missing).at_least(1).part_of("validation.enable");
-  schema.not_built("steps", -1, "batches of one validation; -1: all", missing).at_least(-1).not_zero().part_of("validation.enable");
+/// [validation]: what is evaluated, and when. How the data is read ([data]) is that of the training.
+struct ValidationSettings {
+  bool enable = false;
+  std::string dataset = "text";
+  std::vector<std::string> dataset_path;
+  std::int64_t local_batch_size = 8, seq_len = 2048, freq = 10, steps = -1;
+};
+
+inline void describe(Schema& schema, ValidationSettings& s) {
+  schema.section("validation", "Loss on data of its own, between steps; training is the same bit for bit with and without.");
+  schema.key("enable", &s.enable, KeyClass::epoch, "validate after step 1 and every `freq` steps");
+  schema.key("dataset", &s.dataset, KeyClass::frozen, "form of the data, as training.dataset")
+      .built_only({"text", "jsonl"}, "data sets by name; `validation.dataset_path` names files")
+      .part_of("validation.enable");
+  schema.key("dataset_path", &s.dataset_path, KeyClass::frozen, "file, glob or list of them, as training.dataset_path").or_single().apart();
+  schema.key("local_batch_size", &s.local_batch_size, KeyClass::epoch, "rows of one micro-batch on one rank").at_least(1);
+  schema.key("seq_len", &s.seq_len, KeyClass::epoch, "tokens of a row").at_least(1);
+  schema.key("freq", &s.freq, KeyClass::live, "steps between validations").at_least(1);
+  schema.key("steps", &s.steps, KeyClass::epoch, "batches of one validation on each rank; -1: as many as all rows of the data take").at_least(-1).not_zero();
   describe_dataloader(schema, "validation");
 }
 

@@ -29,6 +29,7 @@ struct DeviceInfo {
   DeviceId id;
   std::string name;              ///< "AMD EPYC, 1 thread" or "NVIDIA H200"
   double peak_flops = 0;         ///< dense bf16, FLOP/s; 0: unknown, so MFU is N/A
+  double peak_flops_fp8 = 0;     ///< the same in fp8; 0: unknown, or it has none
   std::size_t memory_bytes = 0;  ///< 0: unknown
   bool fp8_emulated = true;
 };

@@ -64,10 +64,12 @@ class Kernels {
                                  TensorView dw /*fp32 [D]*/, bool accumulate_dw) = 0;
   /// Rotates pairs (2i, 2i+1) of x [T, heads, d] in place; table fp32 [S, d/2, 2] of (cos, sin); position = token mod S. inverse: the backward.
   virtual void rotary(Stream&, TensorView x, TensorView table, bool inverse) = 0;
-  /// Causal softmax(q kᵀ scale) v. q, out [B,S,H,d]; k, v [B,S,KV,d], H a multiple of KV; lse fp32 [B,H,S]
-  virtual void attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse) = 0;
+  /// Causal softmax(q kᵀ scale) v. q, out [B,S,H,d]; k, v [B,S,KV,d], H a multiple of KV; lse fp32 [B,H,S]. starts: i32 [B,S], the first key that each
+  /// query sees, which never falls from one query to the next (where its document begins); no data: key 0. What a query does not see cannot change its row
+  /// by a bit, unless it is not finite.
+  virtual void attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse, TensorView starts = {}) = 0;
   virtual void attention_backward(Stream&, TensorView dout, TensorView q, TensorView k, TensorView v, TensorView out, TensorView lse, double scale,
-                                  TensorView dq, TensorView dk, TensorView dv) = 0;
+                                  TensorView dq, TensorView dk, TensorView dv, TensorView starts = {}) = 0;
   /// out = silu(gate) ⊙ up
   virtual void swiglu(Stream&, TensorView gate, TensorView up, TensorView out) = 0;
   virtual void swiglu_backward(Stream&, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup) = 0;

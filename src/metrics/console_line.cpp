@@ -33,14 +33,24 @@ std::optional<std::string> ConsoleReporter::add(const StepMetrics& metrics) {
   return line(metrics, logged_.tps);
 }
 
+std::string ConsoleReporter::memory(const StepMetrics& m) const {
+  const auto bytes = static_cast<double>(m.arena_peak_bytes);
+  const std::string share = rates_.memory_bytes > 0 ? fmt::format("({:.2f}%)", 100.0 * bytes / static_cast<double>(rates_.memory_bytes)) : std::string{};
+  return fmt::format("{:5.2f}GiB", bytes / 1073741824.0) + share;
+}
+
+std::string ConsoleReporter::validation(const StepMetrics& m) const {
+  const Palette& c = colour_ ? coloured : plain;
+  return fmt::format("{}validate step: {:2}  {}loss: {:>7.4f}  {}memory: {}  {}tps: {}{}", c.orange, m.step.value(), c.green, unsigned_nan(m.validation_loss),
+                     c.turquoise, memory(m), c.blue, with_thousands(tokens_per_second(m.validation_tokens, m.validation_seconds, m.ranks), 0), c.reset);
+}
+
 std::string ConsoleReporter::line(const StepMetrics& m, double tps) const {
   const Palette& c = colour_ ? coloured : plain;
-  std::string memory = fmt::format("{:5.2f}GiB", static_cast<double>(m.arena_peak_bytes) / 1073741824.0);
-  if (rates_.memory_bytes > 0) memory += fmt::format("({:.2f}%)", 100.0 * static_cast<double>(m.arena_peak_bytes) / static_cast<double>(rates_.memory_bytes));
   const Utilisation used = utilisation(rates_, tps);
   const std::string mfu = std::isnan(used.mfu) ? "N/A" : fmt::format("{:.2f}%", used.mfu);
   return fmt::format("{}step: {:2}  {}loss: {:>7.4f}  {}grad_norm: {:>7.4f}  {}memory: {}  {}tps: {}  {}tflops: {}  {}mfu: {}{}", c.red, m.step.value(),
-                     c.green, unsigned_nan(m.loss), c.orange, unsigned_nan(m.grad_norm), c.turquoise, memory, c.blue, with_thousands(tps, 0), c.cyan,
+                     c.green, unsigned_nan(m.loss), c.orange, unsigned_nan(m.grad_norm), c.turquoise, memory(m), c.blue, with_thousands(tps, 0), c.cyan,
                      with_thousands(used.tflops, 2), c.magenta, mfu, c.reset) +
          (m.outcome == VerdictOutcome::skip ? "  (skipped)" : "");
 }

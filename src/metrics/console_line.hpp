@@ -16,12 +16,17 @@ class ConsoleReporter {
   /// `colour`: standard output is a terminal.
   ConsoleReporter(const MetricsSettings& settings, const DeviceRates& rates, bool colour)
       : window_(settings.log_freq), rates_(rates), colour_(colour && !settings.disable_color_printing) {}
+  void set_rates(const DeviceRates& rates) { rates_ = rates; }
   /// A line at the first step that it is told of, and whenever log_freq divides the step; else nothing.
   [[nodiscard]] std::optional<std::string> add(const StepMetrics& metrics);
+  /// After a step with a validation, whatever log_freq says:
+  ///   validate step: 20  loss:  2.1034  memory:  0.05GiB  tps: 1,234
+  [[nodiscard]] std::string validation(const StepMetrics& metrics) const;
   /// What the newest line stands for.
   [[nodiscard]] const LoggedMetrics& logged() const noexcept { return logged_; }
 
  private:
+  [[nodiscard]] std::string memory(const StepMetrics& metrics) const;
   [[nodiscard]] std::string line(const StepMetrics& metrics, double tps) const;
   LogWindow window_;
   LoggedMetrics logged_;

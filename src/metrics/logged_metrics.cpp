@@ -58,4 +58,16 @@ std::vector<Scalar> scalars_of(const LoggedMetrics& logged, const DeviceRates& r
   return scalars;
 }
 
+std::vector<Scalar> validation_scalars(const StepMetrics& m, const DeviceRates& rates) {
+  const double memory = static_cast<double>(m.arena_peak_bytes);
+  std::vector<Scalar> scalars{{"validation_metrics/loss", m.validation_loss},
+                              {"validation_metrics/throughput(tps)", tokens_per_second(m.validation_tokens, m.validation_seconds, m.ranks)}};
+  for (const char* kind : {"max_active", "max_reserved"}) {
+    const std::string tag = std::string("validation_metrics/memory/") + kind;
+    scalars.push_back({tag + "(GiB)", memory / gibibyte});
+    if (rates.memory_bytes > 0) scalars.push_back({tag + "(%)", 100.0 * memory / static_cast<double>(rates.memory_bytes)});
+  }
+  return scalars;
+}
+
 }  // namespace troupe

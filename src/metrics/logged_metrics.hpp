@@ -38,5 +38,7 @@ struct Scalar {
 
 /// Under torchtitan's names, and ours beside them (wait/…, tflops_causal, mfu_causal(%), mfu_fp8(%)). Shares of what is unknown are left out.
 [[nodiscard]] std::vector<Scalar> scalars_of(const LoggedMetrics& logged, const DeviceRates& rates);
+/// Of a step with a validation, under torchtitan's names.
+[[nodiscard]] std::vector<Scalar> validation_scalars(const StepMetrics& metrics, const DeviceRates& rates);
 
 }  // namespace troupe

@@ -14,6 +14,8 @@ class MetricsFile {
   [[nodiscard]] static Result<MetricsFile> open(const std::filesystem::path& path, Step restored, const DeviceRates& rates);
   /// As LineFile::append: an error loses nothing, the line is tried again with the next.
   [[nodiscard]] Result<void> append(const StepMetrics& metrics) { return file_.append(metrics_line(metrics, rates_)); }
+  /// What was not known when it was opened.
+  void set_rates(const DeviceRates& rates) { rates_ = rates; }
   [[nodiscard]] Result<void> sync() { return file_.sync(); }
 
  private:

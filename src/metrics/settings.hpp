@@ -16,6 +16,7 @@ struct MetricsSettings {
   std::string save_tb_folder = "tb";
   bool save_for_all_ranks = false;
   bool enable_wandb = false;
+  double peak_flops = 0, peak_flops_fp8 = 0;
 };
 
 inline void describe(Schema& schema, MetricsSettings& s) {
@@ -35,6 +36,12 @@ inline void describe(Schema& schema, MetricsSettings& s) {
       .key("enable_wandb", &s.enable_wandb, KeyClass::frozen,
            "report to Weights & Biases through its own client, in a Python process of its own; the client's variables (WANDB_MODE, WANDB_PROJECT, …) apply")
       .apart();
+  schema
+      .key("peak_flops", &s.peak_flops, KeyClass::frozen,
+           "dense bf16 FLOP/s of one device, which mfu is a share of; 0: as the device's data sheet says, if it is known")
+      .at_least(0.0)
+      .apart();
+  schema.key("peak_flops_fp8", &s.peak_flops_fp8, KeyClass::frozen, "the same in fp8, for mfu_fp8").at_least(0.0).apart();
 }
 
 }  // namespace troupe

@@ -27,6 +27,9 @@ struct StepMetrics {
   std::uint64_t non_finite = 0;         ///< losses that the verdict counted
   std::uint64_t float8_saturated = 0;   ///< values that fp8 casts of all ranks cut to the format's largest
   std::uint64_t float8_non_finite = 0;  ///< values that fp8 casts of all ranks found not finite
+  double validation_loss = 0;           ///< mean over the validation set, after this step
+  std::uint64_t validation_tokens = 0;  ///< valid tokens of it; 0: none was due
+  double validation_seconds = 0;        ///< that it took, beside step_seconds
 };
 
 /// What turns tokens into FLOP/s.
@@ -52,7 +55,8 @@ struct Utilisation {
 /// epoch, outcome ("commit", "skip", "void"), digest (16 hexadecimal digits: JSON numbers are doubles to many readers), step_tokens,
 /// max_loss, tflops, tflops_causal, mfu, mfu_causal, mfu_fp8 (percent; null where the peak is unknown), wait_batch_seconds,
 /// wait_weights_seconds, wait_gradients_seconds, wait_snapshots_seconds, arena_peak_bytes, bytes_gathered, bytes_reduced, non_finite, float8_saturated,
-/// float8_non_finite. Numbers have all digits that a double needs to read back exactly; non-finite ones are null.
+/// float8_non_finite; and after a step with a validation validation_loss, validation_tokens, validation_seconds. Numbers have all digits that a
+/// double needs to read back exactly; non-finite ones are null.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics, const DeviceRates& rates);
 
 }  // namespace troupe

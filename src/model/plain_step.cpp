@@ -1,31 +1,58 @@
 #include "src/model/plain_step.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
+namespace {
+
+std::size_t largest_batch(const TrainingOptions& options) { return std::max(options.batch.bytes(), options.evaluation.bytes()); }
+
+}  // namespace
 
 PlainStep::PlainStep(TrainingModel& model, Device& device, Communicators communicators, Load load)
     : model_(model),
       device_(device),
       communicators_(communicators),
       load_(std::move(load)),
-      staging_(device.allocate(model.options().batch.bytes(), Placement::host)),
-      batch_(device.allocate(model.options().batch.bytes(), Placement::device)),
+      staging_(device.allocate(largest_batch(model.options()), Placement::host)),
+      batch_(device.allocate(largest_batch(model.options()), Placement::device)),
       weights_(device.allocate(model.estimate().weights_slot_bytes(), Placement::device)),
       gradients_(device.allocate(model.estimate().gradients_slot_bytes(), Placement::device)) {}
 PlainStep::~PlainStep() = default;
+
+void PlainStep::load(Step step, Micro micro) {
+  load_(step, micro, staging_->bytes());
+  device_.upload_now(staging_->bytes(), batch_->bytes());
+}
+
+void PlainStep::forward(Stream& stream, Step step, Micro micro) {
+  for (Unit unit{0}; unit.value() < model_.units(); ++unit) {
+    model_.shards().gather(stream, unit, weights_->bytes(), communicators_.dp_shard);
+    model_.compute().forward(stream, step, micro, unit, batch_->bytes(), weights_->bytes());
+  }
+}
+
+StepNumbers PlainStep::evaluate(Step step, std::uint32_t batches) {
+  Stream& stream = device_.setup_stream();
+  model_.shards().scales(stream, communicators_.dp_shard);
+  const std::uint32_t first = model_.options().micro_batches;
+  for (Micro micro{first}; micro.value() < first + batches; ++micro) {
+    load(step, micro);
+    forward(stream, step, micro);
+  }
+  model_.shards().evaluate(stream, communicators_.world);
+  device_.wait(stream);
+  return model_.shards().numbers();
+}
 
 void PlainStep::gradients(Step step) {
   Stream& stream = device_.setup_stream();
   ShardProgram& shards = model_.shards();
   shards.scales(stream, communicators_.dp_shard);
   for (Micro micro{0}; micro.value() < model_.options().micro_batches; ++micro) {
-    load_(step, micro, staging_->bytes());
-    device_.upload_now(staging_->bytes(), batch_->bytes());
-    for (Unit unit{0}; unit.value() < model_.units(); ++unit) {
-      shards.gather(stream, unit, weights_->bytes(), communicators_.dp_shard);
-      model_.compute().forward(stream, step, micro, unit, batch_->bytes(), weights_->bytes());
-    }
+    load(step, micro);
+    forward(stream, step, micro);
     for (std::uint32_t u = model_.units(); u-- > 0;) {
       const bool reads_weights = model_.estimate().units[u].backward_reads_weights;
       if (reads_weights) shards.gather(stream, Unit{u}, weights_->bytes(), communicators_.dp_shard);

@@ -29,8 +29,12 @@ class PlainStep {
   StepNumbers run(EpochId epoch, Step step, double learning_rate);
   /// Forward and backward of all micro-batches: gradient shards and sums are left behind, nothing is decided.
   void gradients(Step step);
+  /// As a plan that evaluates does behind the step: forwards of `batches` micro-batches of the validation set, and the sum of their losses.
+  StepNumbers evaluate(Step step, std::uint32_t batches);
 
  private:
+  void load(Step step, Micro micro);
+  void forward(Stream& stream, Step step, Micro micro);
   void reduce(Stream& stream, Micro micro, Unit unit);
 
   TrainingModel& model_;

@@ -16,11 +16,13 @@
 /// by a lane's thread, in plan order; memory is given as the bytes of slots, whose sizes the program itself told.
 namespace troupe {
 
-/// A batch slot: i32 tokens [rows, seq_len], then i32 labels [rows, seq_len]; a label < 0 is ignored.
+/// A batch slot: i32 tokens [rows, seq_len], then i32 labels [rows, seq_len]; a label < 0 is ignored. With documents, then i32 starts [rows, seq_len]:
+/// where in its row a token's document begins (Kernels::attention).
 struct BatchLayout {
   std::uint32_t rows = 1, seq_len = 1;
+  bool documents = false;
   [[nodiscard]] std::size_t tokens() const noexcept { return std::size_t{rows} * seq_len; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return tokens() * 2 * sizeof(std::int32_t); }
+  [[nodiscard]] std::size_t bytes() const noexcept { return tokens() * (documents ? 3 : 2) * sizeof(std::int32_t); }
 };
 
 /// What a loader knows of a batch that it filled.
@@ -36,7 +38,8 @@ class LoaderProgram {
   virtual BatchFacts load(Stream&, Step step, Micro micro, std::span<std::byte> batch) = 0;
 };
 
-/// Compute's lane. Units: 0 embedding, 1…L blocks, L+1 norm, head and loss. Saved activations live in the program's own arena.
+/// Compute's lane. Micro-batches from the step's number on are of the validation set: forward alone, nothing kept. Units: 0 embedding, 1…L blocks, L+1 norm,
+/// head and loss. Saved activations live in the program's own arena.
 class ComputeProgram {
  public:
   virtual ~ComputeProgram() = default;
@@ -52,6 +55,7 @@ struct StepNumbers {
   double learning_rate = 0;
   double own_mean_loss = 0;                             ///< over this rank's valid targets
   std::uint64_t bytes_gathered = 0, bytes_reduced = 0;  ///< received by this rank in the step
+  double evaluation_loss = 0, evaluation_tokens = 0;    ///< over the validation set, by the newest `evaluate`: mean loss, and its valid tokens
 };
 
 /// Sharding's lanes: shards of weights, gradients and optimizer state.
@@ -73,6 +77,8 @@ class ShardProgram {
   virtual void all_reduce(Stream&, Unit unit, Communicator& dp_replicate) = 0;
   /// Sums and decides; the Verdict stays on the device.
   virtual void verdict(Stream&, EpochId epoch, Step step, Communicator& world) = 0;
+  /// Sums the losses of the validation set, whose forwards are done, over all ranks; and forgets them, and the bytes that they gathered.
+  virtual void evaluate(Stream&, Communicator&) {}
   // optimizer lane
   virtual void optimize(Stream&, Step step, Unit unit, double learning_rate) = 0;
   /// Called on the completion of the step's last operation.

@@ -165,10 +165,6 @@ void keep_the_best(std::vector<PartialPlan>& plans) {
   for (std::size_t i = 0; i < followed_plans; ++i) plans.push_back(left[i * (left.size() - 1) / (followed_plans - 1)]);
 }
 
-std::size_t arena_of(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const KeptSteps& kept) {
-  return plan_tapes(model, layout, sizes, {.kept = kept}).arena_bytes;
-}
-
 }  // namespace
 
 std::vector<UnitOption> options_of_unit(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, std::size_t u) {
@@ -202,34 +198,49 @@ std::optional<KeptSteps> fastest_within(const std::vector<std::vector<UnitOption
   return kept;
 }
 
-KeptSteps choose_kept(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const RecomputePolicy& policy) {
-  if (policy.mode != Recompute::budget && policy.mode != Recompute::automatic) return keep_by_rule(model, policy);
-  KeptSteps all = keep_by_rule(model, Recompute::none), inputs = keep_by_rule(model, Recompute::full);
-  const std::size_t most = arena_of(model, layout, sizes, all), least = arena_of(model, layout, sizes, inputs);
-  std::size_t target = policy.arena_limit;
-  if (policy.mode == Recompute::budget) {
-    const double share = policy.memory_budget * (static_cast<double>(most) - static_cast<double>(least));
-    target = static_cast<std::size_t>(static_cast<double>(least) + share);
-  }
-  if ((policy.mode == Recompute::automatic && target == 0) || most <= target) return all;
-  std::map<std::string, std::vector<UnitOption>> known;
-  std::vector<std::vector<UnitOption>> options;
-  for (std::size_t u = 0; u < model.units.size(); ++u) {
-    std::vector<UnitOption>& of_unit = known[likeness(model.units[u], layout.units[u])];
-    if (of_unit.empty()) of_unit = options_of_unit(model, layout, sizes, u);
-    options.push_back(of_unit);
+RecomputeSearch::RecomputeSearch(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes)
+    : model_(model),
+      layout_(layout),
+      sizes_(sizes),
+      all_(keep_by_rule(model, Recompute::none)),
+      inputs_(keep_by_rule(model, Recompute::full)),
+      most_(arena_of(all_)),
+      least_(arena_of(inputs_)) {}
+
+std::size_t RecomputeSearch::arena_of(const KeptSteps& kept) const { return plan_tapes(model_, layout_, sizes_, {.kept = kept}).arena_bytes; }
+
+std::size_t RecomputeSearch::bytes_of_budget(double budget) const noexcept {
+  return static_cast<std::size_t>(static_cast<double>(least_) + budget * (static_cast<double>(most_) - static_cast<double>(least_)));
+}
+
+KeptSteps RecomputeSearch::within(std::size_t arena_bytes) const {
+  if (most_ <= arena_bytes) return all_;
+  if (options_.empty()) {
+    std::map<std::string, std::vector<UnitOption>> known;
+    for (std::size_t u = 0; u < model_.units.size(); ++u) {
+      std::vector<UnitOption>& of_unit = known[likeness(model_.units[u], layout_.units[u])];
+      if (of_unit.empty()) of_unit = options_of_unit(model_, layout_, sizes_, u);
+      options_.push_back(of_unit);
+    }
   }
   // An arena is larger than what lives in it at once by what first fit loses: where that does not fit, so much less may live.
-  for (std::size_t limit = target; const auto kept = fastest_within(options, limit);) {
-    const std::size_t arena = arena_of(model, layout, sizes, *kept);
-    if (arena <= target) return *kept;
-    if (arena - target >= limit) break;
-    limit -= arena - target;
+  for (std::size_t limit = arena_bytes; const auto kept = fastest_within(options_, limit);) {
+    const std::size_t arena = arena_of(*kept);
+    if (arena <= arena_bytes) return *kept;
+    if (arena - arena_bytes >= limit) break;
+    limit -= arena - arena_bytes;
   }
-  if (least <= target) return inputs;
-  throw std::invalid_argument("activation checkpointing: activations and working memory of " + model.name + " may take " + std::to_string(target) +
-                              " bytes, but take " + std::to_string(least) + " with every block computed again, and " + std::to_string(most) +
+  if (least_ <= arena_bytes) return inputs_;
+  throw std::invalid_argument("activation checkpointing: activations and working memory of " + model_.name + " may take " + std::to_string(arena_bytes) +
+                              " bytes, but take " + std::to_string(least_) + " with every block computed again, and " + std::to_string(most_) +
                               " with none: raise the limit, or lower training.local_batch_size or seq_len");
+}
+
+KeptSteps choose_kept(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const RecomputePolicy& policy) {
+  if (policy.mode != Recompute::budget && policy.mode != Recompute::automatic) return keep_by_rule(model, policy);
+  if (policy.mode == Recompute::automatic && policy.arena_limit == 0) return keep_by_rule(model, Recompute::none);
+  const RecomputeSearch search(model, layout, sizes);
+  return search.within(policy.mode == Recompute::budget ? search.bytes_of_budget(policy.memory_budget) : policy.arena_limit);
 }
 
 }  // namespace troupe

@@ -27,6 +27,26 @@ inline constexpr std::size_t exact_steps = 12;
 /// still fits and may be a little slower than the best. `options`: by unit.
 [[nodiscard]] std::optional<KeptSteps> fastest_within(const std::vector<std::vector<UnitOption>>& options, std::size_t limit);
 
+/// The search for one model, with what it measures once. What it is made with outlives it.
+class RecomputeSearch {
+ public:
+  RecomputeSearch(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes);
+  /// The arena of a budget: part of the way from mode full's (0) to none's (1).
+  [[nodiscard]] std::size_t bytes_of_budget(double budget) const noexcept;
+  /// Of the fastest plan whose arena, with its fragmentation, is at most this. Throws std::invalid_argument if none is, saying what the smallest takes.
+  [[nodiscard]] KeptSteps within(std::size_t arena_bytes) const;
+
+ private:
+  [[nodiscard]] std::size_t arena_of(const KeptSteps& kept) const;
+
+  const ModelDescription& model_;
+  const WeightLayout& layout_;
+  const TapeSizes& sizes_;
+  KeptSteps all_, inputs_;
+  std::size_t most_, least_;                              ///< their arenas
+  mutable std::vector<std::vector<UnitOption>> options_;  ///< by unit, once they are asked for
+};
+
 /// The kept steps for this policy, whatever its mode: the rules as they stand, budget and automatic by search, held to the size of the real
 /// arena with its fragmentation. Throws std::invalid_argument if nothing fits, saying what the smallest takes.
 [[nodiscard]] KeptSteps choose_kept(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const RecomputePolicy& policy);

@@ -148,6 +148,7 @@ struct ActivationCheckpointSettings {
   std::string selective_ac_option = "2";
   std::vector<std::string> per_op_sac_force_recompute_mm_shapes_by_fqns{"moe.router.gate"};
   double memory_budget = 0.5;
+  bool visualize_memory_budget_pareto = false;
   std::optional<double> memory_limit_gib;
   /// The n of "every n-th block"; nothing: `selective_ac_option` is no positive integer.
   [[nodiscard]] std::optional<std::uint32_t> every_nth_block() const noexcept {
@@ -180,8 +181,8 @@ inline void describe(Schema& schema, ActivationCheckpointSettings& s) {
       .key("memory_limit_gib", &s.memory_limit_gib, KeyClass::epoch,
            "mode auto: device memory that a rank may plan, state and slots included; unset: 90 % of what the device has, on a CPU no limit")
       .above(0);
-  schema.not_built("visualize_memory_budget_pareto", false, "write the trade of time for memory", "pictures of the trade")
-      .part_of("activation_checkpoint.mode");
+  schema.key("visualize_memory_budget_pareto", &s.visualize_memory_budget_pareto, KeyClass::frozen,
+             "write what each memory_budget costs and saves for this model into job.dump_folder/memory_budget_pareto (CSV, SVG), whatever the mode");
   schema.ignored("early_stop", false, "what is computed again is a list of operations, without more");
   schema.ignored("preserve_rng_state", true, "no operation draws random numbers");
   schema.ignored("determinism_check", "default", "operations repeat bit for bit");

@@ -146,6 +146,19 @@ void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicato
   gathered_ = reduced_ = 0;
 }
 
+void StateProgram::evaluate(Stream& stream, Communicator& world) {
+  VerdictSums& sums = in_.evaluation->sums;
+  static_assert(offsetof(VerdictSums, tokens) == offsetof(VerdictSums, loss) + sizeof(double));
+  static_assert(offsetof(LossSum, tokens) == offsetof(LossSum, loss) + sizeof(double));
+  const auto doubles = [&](void* first, std::int64_t count) { return TensorView::contiguous(first, DType::f64, {count}, in_.device); };
+  world.all_reduce(stream, doubles(&sums.loss, 2), Reduction::sum);
+  in_.kernels.cast(stream, doubles(&sums.loss, 2), doubles(in_.evaluated, 2));
+  in_.kernels.fill(stream, doubles(&sums, VerdictSums::count), 0.0);
+  // The gathers counted as those of a step; the next step's have not begun.
+  in_.kernels.fill(stream, doubles(&in_.totals->sums.weights, sizeof(in_.totals->sums.weights) / sizeof(double)), 0.0);
+  gathered_ = 0;
+}
+
 void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rate) {
   numbers_.learning_rate = learning_rate;
   for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
@@ -161,6 +174,10 @@ StepNumbers StateProgram::numbers() const {
   StepNumbers numbers = numbers_;
   numbers.verdict = in_.told->verdict;
   numbers.own_mean_loss = in_.told->own_tokens > 0 ? in_.told->own_loss / in_.told->own_tokens : 0;
+  if (in_.evaluated != nullptr && in_.evaluated->tokens > 0) {
+    numbers.evaluation_tokens = in_.evaluated->tokens;
+    numbers.evaluation_loss = in_.evaluated->loss / in_.evaluated->tokens;
+  }
   return numbers;
 }
 

@@ -11,4 +11,9 @@ struct StepTotals {
   Verdict verdict;
 };
 
+/// Over the valid targets of the validation set, of all ranks.
+struct LossSum {
+  double loss = 0, tokens = 0;
+};
+
 }  // namespace troupe

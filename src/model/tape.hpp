@@ -50,6 +50,7 @@ struct Tape {
 struct TapeSizes {
   std::int64_t rows = 1, seq_len = 1;  ///< of one micro-batch
   DType compute = DType::f32;          ///< f32, bf16; f64 for tests
+  bool documents = false;              ///< attention stays within each token's document: the batch says where they begin
   [[nodiscard]] std::int64_t tokens() const noexcept { return rows * seq_len; }
   [[nodiscard]] DType type_of(const TapeValue& value) const noexcept { return value.fp32 && compute != DType::f64 ? DType::f32 : compute; }
   [[nodiscard]] std::size_t bytes_of(const TapeValue& value) const noexcept {

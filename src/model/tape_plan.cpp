@@ -206,7 +206,7 @@ TapePlan emit_tapes(const ModelDescription& model, const WeightLayout& layout, c
     ForwardEmitter forward(emitter, unit, layout.units[u], values.back(), unit.name + " ");
     for (const TapeStep& step : unit.tape.steps) {
       if (step.type == OperationType::cross_entropy) plan.logits = values.back().buffer[step.in[0]];
-      if (step.type != OperationType::cross_entropy || !options.inference) forward.run(step);
+      if (step.type != OperationType::cross_entropy || !options.inference || options.with_loss) forward.run(step);
     }
     output = unit.tape.output >= 0 ? values.back().buffer[static_cast<std::size_t>(unit.tape.output)] : -1;
   }

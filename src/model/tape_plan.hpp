@@ -72,6 +72,7 @@ struct Instruction {
 struct TapePlanOptions {
   KeptSteps kept = {};     ///< empty: every result that backward reads
   bool inference = false;  ///< forward only, without the loss; the logits stay
+  bool with_loss = false;  ///< of inference: with the loss, over the logits
 };
 
 /// All tapes of a model as two lists of instructions a unit on one arena whose offsets are fixed: liveness, saved and recomputed values,

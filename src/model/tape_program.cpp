@@ -163,7 +163,8 @@ void TapeProgram::run_forward(const Call& call, const Instruction& i) const {
     case InstructionCode::attention: {
       const double scale = 1.0 / std::sqrt(static_cast<double>(i.head_dim));
       return k.attention(call.stream, by_heads(o[0], i.heads, i.head_dim, true), by_heads(o[1], i.kv_heads, i.head_dim, true),
-                         by_heads(o[2], i.kv_heads, i.head_dim, true), scale, by_heads(o[3], i.heads, i.head_dim, true), log_sum_exp(o[4], i.heads));
+                         by_heads(o[2], i.kv_heads, i.head_dim, true), scale, by_heads(o[3], i.heads, i.head_dim, true), log_sum_exp(o[4], i.heads),
+                         starts(call));
     }
     case InstructionCode::swiglu: return k.swiglu(call.stream, view(o[0]), view(o[1]), view(o[2]));
     case InstructionCode::add: return k.add(call.stream, view(o[0]), view(o[1]), view(o[2]));
@@ -200,7 +201,7 @@ void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
       const auto q = [&](std::size_t n) { return by_heads(o[n], i.heads, i.head_dim, true); };
       const auto kv = [&](std::size_t n) { return by_heads(o[n], i.kv_heads, i.head_dim, true); };
       const double scale = 1.0 / std::sqrt(static_cast<double>(i.head_dim));
-      return k.attention_backward(call.stream, q(0), q(1), kv(2), kv(3), q(4), log_sum_exp(o[5], i.heads), scale, q(6), kv(7), kv(8));
+      return k.attention_backward(call.stream, q(0), q(1), kv(2), kv(3), q(4), log_sum_exp(o[5], i.heads), scale, q(6), kv(7), kv(8), starts(call));
     }
     case InstructionCode::swiglu_backward: return k.swiglu_backward(call.stream, view(o[0]), view(o[1]), view(o[2]), view(o[3]), view(o[4]));
     case InstructionCode::copy: return k.cast(call.stream, view(o[0]), view(o[1]));
@@ -264,11 +265,18 @@ TensorView TapeProgram::weight_gradient(const Call& call, int parameter) const {
                                 in_.rotary.device);
 }
 
+TensorView TapeProgram::starts(const Call& call) const {
+  if (!in_.plan.sizes.documents) return {};
+  TensorView starts = batch_part(call, 2);
+  return TensorView::contiguous(starts.data, DType::i32, {in_.plan.sizes.rows, in_.plan.sizes.seq_len}, starts.device);
+}
+
 TensorView TapeProgram::batch_part(const Call& call, std::size_t part) const {
   const auto tokens = static_cast<std::size_t>(in_.plan.sizes.tokens());
-  if (call.batch.size() < 2 * tokens * sizeof(std::int32_t)) {
-    throw std::invalid_argument("a batch slot of " + std::to_string(call.batch.size()) + " bytes; " + std::to_string(tokens) + " tokens and labels take " +
-                                std::to_string(2 * tokens * sizeof(std::int32_t)));
+  const std::size_t needed = (in_.plan.sizes.documents ? 3 : 2) * tokens * sizeof(std::int32_t);
+  if (call.batch.size() < needed) {
+    throw std::invalid_argument("a batch slot of " + std::to_string(call.batch.size()) + " bytes; " + std::to_string(tokens) + " tokens and labels" +
+                                (in_.plan.sizes.documents ? ", and where their documents begin," : "") + " take " + std::to_string(needed));
   }
   return readable(call.batch, part * tokens * sizeof(std::int32_t), DType::i32, {in_.plan.sizes.tokens()}, in_.rotary.device);
 }

@@ -51,6 +51,7 @@ class TapeProgram final : public ComputeProgram {
   [[nodiscard]] TensorView weight(const Call& call, int parameter) const;
   [[nodiscard]] Float8View float8_weight(const Call& call, const Instruction& instruction) const;
   [[nodiscard]] TensorView weight_gradient(const Call& call, int parameter) const;
+  [[nodiscard]] TensorView starts(const Call& call) const;  ///< [rows, seq_len]; none: attention sees the whole row
   [[nodiscard]] TensorView batch_part(const Call& call, std::size_t part) const;
 
   [[nodiscard]] CastTarget cast_target(const Instruction& instruction, std::size_t first) const;

@@ -1,6 +1,7 @@
 #include "src/model/training_model.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -10,12 +11,16 @@
 #include "src/model/recompute_search.hpp"
 #include "src/model/shard_memory.hpp"
 #include "src/model/state_program.hpp"
+#include "src/model/step_and_evaluation.hpp"
 #include "src/model/tape_program.hpp"
 
 namespace troupe {
 namespace {
 
-TapeSizes sizes_of(const TrainingOptions& o) { return {static_cast<std::int64_t>(o.batch.rows), static_cast<std::int64_t>(o.batch.seq_len), o.compute}; }
+TapeSizes sizes_of(const BatchLayout& batch, DType compute) {
+  return {.rows = static_cast<std::int64_t>(batch.rows), .seq_len = static_cast<std::int64_t>(batch.seq_len), .compute = compute, .documents = batch.documents};
+}
+TapeSizes sizes_of(const TrainingOptions& o) { return sizes_of(o.batch, o.compute); }
 
 void check(const ModelDescription& model, const TrainingOptions& o) {
   const auto refuse = [&](const std::string& what) { throw std::invalid_argument("training " + model.name + ": " + what); };
@@ -68,6 +73,11 @@ std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingO
                                 {.kind = "rotary table, totals", .bytes = rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals)},
                                 {.kind = "numbers of the step", .bytes = sizeof(StepTotals), .placement = Placement::host},
                                 {.kind = "saved activations", .bytes = e.tapes.peak_saved, .of_arena = true}};
+  if (options.evaluation.rows > 0) {
+    const std::size_t more = std::max(e.evaluation.arena_bytes, e.tapes.arena_bytes) - e.tapes.arena_bytes;
+    items.push_back({.kind = "validation", .bytes = more + rotary_bytes(model, e.evaluation.sizes) + sizeof(StepTotals)});
+    items.push_back({.kind = "numbers of the validation", .bytes = sizeof(LossSum), .placement = Placement::host});
+  }
   std::size_t arena = e.tapes.peak_saved;
   for (std::size_t kind = 0; kind < buffer_kinds; ++kind) {
     items.push_back({.kind = std::string("working ") + name_of(static_cast<BufferKind>(kind)), .bytes = e.tapes.peak_by_kind[kind], .of_arena = true});
@@ -105,6 +115,9 @@ TrainingEstimate estimate_training(const ModelDescription& model, const Training
   TrainingEstimate e{.layout = lay_out_weights(model, sizes, options.float8, options.world), .tapes = {}, .kept = {}, .units = {}, .memory = {}};
   e.kept = choose_kept(model, e.layout, sizes, options.recompute);
   e.tapes = plan_tapes(model, e.layout, sizes, {.kept = e.kept});
+  if (options.evaluation.rows > 0) {
+    e.evaluation = plan_tapes(model, e.layout, sizes_of(options.evaluation, options.compute), {.inference = true, .with_loss = true});
+  }
   for (std::size_t u = 0; u < model.units.size(); ++u) {
     e.units.push_back(cost_of_unit(model, e.layout, sizes, e.kept, u));
     e.units.back().backward_reads_weights = reads_weights(e.tapes.backward[u]);
@@ -122,9 +135,11 @@ struct TrainingModel::Parts {
   Device& device;
   TrainingEstimate estimate;
   ShardMemory memory;
-  std::unique_ptr<Buffer> arena, rotary, totals, told;
+  std::unique_ptr<Buffer> arena, rotary, totals, told, evaluation_rotary, evaluation_totals, evaluated;
   TapeProgram compute;
   StateProgram shards;
+  std::optional<TapeProgram> evaluation;
+  std::optional<StepAndEvaluation> both;
 
   Parts(ModelDescription m, TrainingOptions o, Device& d, const HaltWord* halt)
       : model(std::move(m)),
@@ -132,14 +147,18 @@ struct TrainingModel::Parts {
         device(d),
         estimate(estimate_training(model, options)),
         memory(estimate.layout, {options.rank, options.sums_micro_batches(), options.offload ? Placement::host : Placement::device, options.ema_decay > 0}, d),
-        arena(d.allocate(estimate.tapes.arena_bytes, Placement::device)),
+        arena(d.allocate(std::max(estimate.tapes.arena_bytes, estimate.evaluation.arena_bytes), Placement::device)),
         rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
         totals(d.allocate(sizeof(StepTotals), Placement::device)),
         told(d.allocate(sizeof(StepTotals), Placement::host)),
+        evaluation_rotary(evaluates() ? d.allocate(rotary_bytes(model, estimate.evaluation.sizes), Placement::device) : nullptr),
+        evaluation_totals(evaluates() ? d.allocate(sizeof(StepTotals), Placement::device) : nullptr),
+        evaluated(evaluates() ? d.allocate(sizeof(LossSum), Placement::host) : nullptr),
         compute(compute_inputs()),
         shards(shard_inputs(halt)) {
     reset_totals();
     fill_rotary_table(device, model.rotary, rotary_view());
+    if (evaluates()) make_evaluation();
     if (allocated() != estimate.resident_bytes()) {
       throw std::logic_error("memory of " + model.name + ": planned " + std::to_string(estimate.resident_bytes()) + " bytes, allocated " +
                              std::to_string(allocated()));
@@ -150,14 +169,25 @@ struct TrainingModel::Parts {
     if (o.nominal_tokens <= 0) o.nominal_tokens = static_cast<double>(o.batch.tokens()) * o.micro_batches * o.data_ranks();
     return o;
   }
-  [[nodiscard]] TensorView rotary_view() const {
+  void make_evaluation() {
+    const TensorView table = rotary_view(*evaluation_rotary, estimate.evaluation.sizes);
+    fill_rotary_table(device, model.rotary, table);
+    evaluation.emplace(
+        TapeProgram::Inputs{estimate.evaluation, estimate.layout, device.kernels(), arena->bytes(), table, scales(), evaluation_sums(), 0.0, options.loss});
+    both.emplace(compute, *evaluation, options.micro_batches);
+  }
+  [[nodiscard]] TensorView rotary_view() const { return rotary_view(*rotary, estimate.tapes.sizes); }
+  [[nodiscard]] TensorView rotary_view(const Buffer& table, const TapeSizes& sizes) const {
     const DType type = options.compute == DType::f64 ? DType::f64 : DType::f32;
-    return TensorView::contiguous(rotary->bytes().data(), type, {estimate.tapes.sizes.seq_len, model.head_dim / 2, 2}, device.info().id);
+    return TensorView::contiguous(table.bytes().data(), type, {sizes.seq_len, model.head_dim / 2, 2}, device.info().id);
   }
   void reset_totals() const {
     const StepTotals none;
     device.upload_now(std::as_bytes(std::span(&none, 1)), totals->bytes());
     new (told->bytes().data()) StepTotals();
+    if (!evaluates()) return;
+    device.upload_now(std::as_bytes(std::span(&none, 1)), evaluation_totals->bytes());
+    new (evaluated->bytes().data()) LossSum();
   }
   [[nodiscard]] StepTotals* step_totals() const { return reinterpret_cast<StepTotals*>(totals->bytes().data()); }
   [[nodiscard]] TapeProgram::Inputs compute_inputs() const {
@@ -181,6 +211,8 @@ struct TrainingModel::Parts {
             .kernels = device.kernels(),
             .totals = step_totals(),
             .told = reinterpret_cast<StepTotals*>(told->bytes().data()),
+            .evaluation = evaluates() ? evaluation_sums() : nullptr,
+            .evaluated = evaluates() ? reinterpret_cast<LossSum*>(evaluated->bytes().data()) : nullptr,
             .device = device.info().id,
             .halt = halt,
             .optimizer = std::move(settings),
@@ -189,16 +221,25 @@ struct TrainingModel::Parts {
             .nominal_tokens = options.nominal_tokens,
             .counts_in_norm = options.replica == 0};
   }
-  [[nodiscard]] std::size_t allocated() const {
-    return memory.bytes() + arena->bytes().size() + rotary->bytes().size() + totals->bytes().size() + told->bytes().size();
+  [[nodiscard]] bool evaluates() const noexcept { return options.evaluation.rows > 0; }
+  [[nodiscard]] StepTotals* evaluation_sums() const { return reinterpret_cast<StepTotals*>(evaluation_totals->bytes().data()); }
+  /// What the constructor takes from the device beside the shards.
+  [[nodiscard]] std::size_t in_device() const {
+    std::size_t sum = 0;
+    for (const auto* buffer : {&arena, &rotary, &totals, &evaluation_rotary, &evaluation_totals}) sum += *buffer ? (*buffer)->bytes().size() : 0;
+    return sum;
   }
+  [[nodiscard]] std::size_t allocated() const { return memory.bytes() + in_device() + told->bytes().size() + (evaluated ? evaluated->bytes().size() : 0); }
 };
 
 TrainingModel::TrainingModel(ModelDescription model, TrainingOptions options, Device& device, const HaltWord* halt)
     : parts_(std::make_unique<Parts>(std::move(model), std::move(options), device, halt)) {}
 TrainingModel::~TrainingModel() = default;
 
-ComputeProgram& TrainingModel::compute() noexcept { return parts_->compute; }
+ComputeProgram& TrainingModel::compute() noexcept {
+  if (parts_->both) return *parts_->both;
+  return parts_->compute;
+}
 ShardProgram& TrainingModel::shards() noexcept { return parts_->shards; }
 StateTensors TrainingModel::state() { return parts_->memory.state(); }
 StateTensors TrainingModel::averages() { return parts_->memory.averages(); }
@@ -208,9 +249,7 @@ const ModelDescription& TrainingModel::description() const noexcept { return par
 const TrainingOptions& TrainingModel::options() const noexcept { return parts_->options; }
 const TrainingEstimate& TrainingModel::estimate() const noexcept { return parts_->estimate; }
 std::size_t TrainingModel::allocated_bytes() const noexcept { return parts_->allocated(); }
-std::size_t TrainingModel::device_bytes() const noexcept {
-  return parts_->memory.device_bytes() + parts_->arena->bytes().size() + parts_->rotary->bytes().size() + parts_->totals->bytes().size();
-}
+std::size_t TrainingModel::device_bytes() const noexcept { return parts_->memory.device_bytes() + parts_->in_device(); }
 
 void TrainingModel::initialise(std::uint64_t seed) {
   Device& device = parts_->device;

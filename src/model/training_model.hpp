@@ -27,11 +27,12 @@ struct TrainingOptions {
   Float8Options float8;
   RecomputePolicy recompute;
   AdamWSettings optimizer;
-  LossFunction loss;          ///< in place of cross entropy; empty: that
-  ParameterGroups groups;     ///< what is different for some parameters
-  double ema_decay = 0;       ///< 0: no moving averages of the weights
-  double max_norm = 1.0;      ///< ≤ 0: no clipping
-  double nominal_tokens = 0;  ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world · replicas
+  BatchLayout evaluation{0, 0};  ///< of one micro-batch of the validation set; no rows: nothing is evaluated
+  LossFunction loss;             ///< in place of cross entropy; empty: that
+  ParameterGroups groups;        ///< what is different for some parameters
+  double ema_decay = 0;          ///< 0: no moving averages of the weights
+  double max_norm = 1.0;         ///< ≤ 0: no clipping
+  double nominal_tokens = 0;     ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world · replicas
   /// This rank's place among all that load data of their own, and how many those are.
   [[nodiscard]] std::uint32_t data_rank() const noexcept { return replica * world + rank; }
   [[nodiscard]] std::uint32_t data_ranks() const noexcept { return replicas * world; }
@@ -62,7 +63,8 @@ struct MemoryItem {
 struct TrainingEstimate {
   WeightLayout layout;
   TapePlan tapes;
-  KeptSteps kept;  ///< [unit][step]: what backward finds, and what it computes again
+  KeptSteps kept;            ///< [unit][step]: what backward finds, and what it computes again
+  TapePlan evaluation = {};  ///< forward and loss on the validation set's batches, in the same arena; empty: nothing is evaluated
   std::vector<UnitCost> units;
   std::vector<MemoryItem> memory;
   double flops_per_token = 0;

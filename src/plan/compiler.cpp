@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,7 @@ class Compilation {
     add_communication();
     add_computation();
     add_state_changes();
+    if (evaluates(kind_)) add_evaluation();
     mark_last_readers();
     return merge();
   }
@@ -46,20 +48,23 @@ class Compilation {
     draft.operation.lane = lane;
     draft.operation.cost = cost;
     drafts_.push_back(std::move(draft));
+    by_fact_.emplace(fact, drafts_.size() - 1);
     lanes_[static_cast<std::size_t>(lane)].push_back(drafts_.size() - 1);
     return drafts_.size() - 1;
   }
   PlannedOperation& operation(Index i) { return drafts_[i].operation; }
   [[nodiscard]] Index find(const Fact& fact) const {
-    return static_cast<Index>(std::find_if(drafts_.begin(), drafts_.end(), [&](const Draft& d) { return d.operation.fact == fact; }) - drafts_.begin());
+    const auto found = by_fact_.find(fact);
+    return found == by_fact_.end() ? drafts_.size() : found->second;
   }
   [[nodiscard]] bool has(const Fact& fact) const { return find(fact) < drafts_.size(); }
 
   void add_loads() {
-    for (std::uint32_t m = 0; m < shape_.micro_batches; ++m) {
-      const Index load = add({OperationKind::load, Unit{}, Micro{m}, false}, ActorKind::data_loader, LaneKind::disk, shape_.load);
-      operation(load).takes = EdgeKind::batches;
-    }
+    for (std::uint32_t m = 0; m < shape_.micro_batches; ++m) add_load(m);
+  }
+  void add_load(std::uint32_t micro) {
+    const Index load = add({OperationKind::load, Unit{}, Micro{micro}, false}, ActorKind::data_loader, LaneKind::disk, shape_.load);
+    operation(load).takes = EdgeKind::batches;
   }
 
   void add_gather(std::uint32_t micro, std::uint32_t unit, bool backward) {
@@ -174,7 +179,7 @@ class Compilation {
       operation(optimize).after_previous.push_back({OperationKind::snapshot, {}, {}, false});                // it reads what this overwrites
       if (shape_.keeps) operation(optimize).after_previous.push_back({OperationKind::keep, {}, {}, false});  // so does this
     }
-    if (kind_ == StepKind::train_and_snapshot) add_snapshot();
+    if (snapshots(kind_)) add_snapshot();
     if (!shape_.keeps) return;
     const Index keep = add({OperationKind::keep, {}, {}, false}, ActorKind::checkpoint, LaneKind::copy, shape_.keep);
     drafts_[keep].after.push_back(find(last_optimize()));
@@ -187,6 +192,40 @@ class Compilation {
     const Index save = add({OperationKind::save, {}, {}, false}, ActorKind::checkpoint, LaneKind::storage, shape_.save);
     drafts_[save].after.push_back(snapshot);
     drafts_[save].reads.push_back(snapshot);
+  }
+
+  /// Forwards of the validation set through the new weights, then the sum of its losses. Its batches count on from the step's micro-batches.
+  /// Nothing here writes state: what follows is the same step as without.
+  void add_evaluation() {
+    const Index stands = find(last_optimize());
+    const std::uint32_t first = shape_.micro_batches, end = first + shape_.evaluation_batches;
+    if (shape_.fp8_scales) {
+      const Index scales = add({OperationKind::scales, {}, Micro{first}, false}, ActorKind::sharding, LaneKind::comm, shape_.scales);
+      use(scales, CommunicatorKind::dp_shard, shape_.scales_bytes, DType::f32);
+      drafts_[scales].after.push_back(stands);
+    }
+    for (std::uint32_t m = first; m < end; ++m) {
+      add_load(m);
+      for (std::uint32_t u = 0; u <= last_unit(); ++u) {
+        if (!shape_.weights_resident || m == first) add_evaluation_gather(m, u, stands);
+        const Index pass = add({OperationKind::forward, Unit{u}, Micro{m}, false}, ActorKind::compute, LaneKind::compute, shape_.units[u].forward);
+        for (const Fact& fact :
+             {Fact{OperationKind::load, {}, Micro{m}, false}, Fact{OperationKind::gather, Unit{u}, Micro{shape_.weights_resident ? first : m}, false}}) {
+          drafts_[pass].after.push_back(find(fact));
+          drafts_[pass].reads.push_back(find(fact));
+        }
+      }
+    }
+    const Index sum = add({OperationKind::evaluate, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.verdict);
+    use(sum, CommunicatorKind::world, 2 * sizeof(double), DType::f64);
+    drafts_[sum].after.push_back(find({OperationKind::forward, Unit{last_unit()}, Micro{end - 1}, false}));
+  }
+  void add_evaluation_gather(std::uint32_t micro, std::uint32_t unit, Index stands) {
+    const UnitShape& of = shape_.units[unit];
+    const Index gather = add({OperationKind::gather, Unit{unit}, Micro{micro}, false}, ActorKind::sharding, LaneKind::comm, of.gather);
+    use(gather, CommunicatorKind::dp_shard, of.gather_bytes, of.gather_dtype);
+    operation(gather).takes = EdgeKind::weights;
+    drafts_[gather].after.push_back(shape_.fp8_scales ? find({OperationKind::scales, {}, Micro{shape_.micro_batches}, false}) : stands);
   }
 
   /// Of the readers of a slot, all on one lane, the last in that lane's order sends it home.
@@ -281,6 +320,7 @@ class Compilation {
   const SlotCounts& slots_;
   const StepKind kind_;
   std::vector<Draft> drafts_;
+  std::map<Fact, Index> by_fact_;
   std::array<std::vector<Index>, lane_count> lanes_;
 };
 
@@ -307,14 +347,15 @@ Result<Plan> compile_plan(const PlanShape& shape, const SlotCounts& slots, StepK
 
 Result<PlanSet> compile_plans(const PlanShape& shape, const SlotCounts& slots, bool with_snapshots) {
   PlanSet plans;
-  Result<Plan> train = compile_plan(shape, slots, StepKind::train);
-  if (!train) return train.error();
-  plans.train = std::move(*train);
-  plans.train_and_snapshot.kind = StepKind::train_and_snapshot;
-  if (!with_snapshots) return plans;
-  Result<Plan> with = compile_plan(shape, slots, StepKind::train_and_snapshot);
-  if (!with) return with.error();
-  plans.train_and_snapshot = std::move(*with);
+  const std::array<Plan*, step_kind_count> all{&plans.train, &plans.train_and_snapshot, &plans.train_and_evaluate, &plans.train_snapshot_and_evaluate};
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto kind = static_cast<StepKind>(i);
+    all[i]->kind = kind;
+    if ((snapshots(kind) && !with_snapshots) || (evaluates(kind) && shape.evaluation_batches == 0)) continue;
+    Result<Plan> plan = compile_plan(shape, slots, kind);
+    if (!plan) return plan.error();
+    *all[i] = std::move(*plan);
+  }
   return plans;
 }
 

@@ -21,6 +21,7 @@ struct UnitShape {
 struct PlanShape {
   std::vector<UnitShape> units;
   std::uint32_t micro_batches = 1;
+  std::uint32_t evaluation_batches = 0;  ///< of the validation set on each rank, after a step that evaluates
   Nanos load{0}, scales{0}, verdict{0}, snapshot{0}, save{0}, keep{0};
   bool keeps = false;       ///< every step ends with a place where the state may be copied into memory that outlives the process
   bool fp8_scales = false;  ///< an amax all-reduce before the first gather of a step
@@ -35,7 +36,7 @@ struct PlanShape {
 /// an order that these slots can never finish (names the edge). Pure.
 [[nodiscard]] Result<Plan> compile_plan(const PlanShape& shape, const SlotCounts& slots, StepKind kind);
 
-/// Both kinds. `with_snapshots` false leaves train_and_snapshot empty.
+/// All kinds. `with_snapshots` false leaves those with a snapshot empty, evaluation_batches = 0 those that evaluate.
 [[nodiscard]] Result<PlanSet> compile_plans(const PlanShape& shape, const SlotCounts& slots, bool with_snapshots = true);
 
 }  // namespace troupe

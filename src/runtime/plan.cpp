@@ -23,6 +23,7 @@ const char* name_of(OperationKind kind) noexcept {
     case OperationKind::snapshot: return "snapshot";
     case OperationKind::save: return "save";
     case OperationKind::keep: return "keep";
+    case OperationKind::evaluate: return "evaluate";
   }
   return "unknown";
 }
@@ -60,6 +61,7 @@ std::string describe_as_input(const Fact& fact) {
     case OperationKind::optimize: return "the optimizer of " + layer(fact);
     case OperationKind::snapshot: return "the snapshot";
     case OperationKind::keep: return "the snapshot in memory";
+    case OperationKind::evaluate: return "the loss of the validation set";
     default: return std::string(name_of(fact.kind)) + " " + layer(fact) + of_micro(fact);
   }
 }
@@ -71,7 +73,8 @@ std::string PlannedOperation::name() const {
     case OperationKind::verdict:
     case OperationKind::snapshot:
     case OperationKind::keep:
-    case OperationKind::save: return text;
+    case OperationKind::save:
+    case OperationKind::evaluate: return text;
     case OperationKind::load: return text + " m" + std::to_string(fact.micro.value());
     default: break;
   }

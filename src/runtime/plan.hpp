@@ -13,8 +13,27 @@
 
 namespace troupe {
 
-enum class OperationKind : std::uint8_t { load, scales, gather, forward, backward, accumulate, reduce, all_reduce, verdict, optimize, snapshot, save, keep };
-enum class StepKind : std::uint8_t { train, train_and_snapshot };
+enum class OperationKind : std::uint8_t {
+  load,
+  scales,
+  gather,
+  forward,
+  backward,
+  accumulate,
+  reduce,
+  all_reduce,
+  verdict,
+  optimize,
+  snapshot,
+  save,
+  keep,
+  evaluate
+};
+enum class StepKind : std::uint8_t { train, train_and_snapshot, train_and_evaluate, train_snapshot_and_evaluate };
+inline constexpr std::size_t step_kind_count = 4;
+[[nodiscard]] constexpr bool snapshots(StepKind kind) noexcept { return kind == StepKind::train_and_snapshot || kind == StepKind::train_snapshot_and_evaluate; }
+[[nodiscard]] constexpr bool evaluates(StepKind kind) noexcept { return kind == StepKind::train_and_evaluate || kind == StepKind::train_snapshot_and_evaluate; }
+[[nodiscard]] constexpr StepKind step_kind(bool snapshots, bool evaluates) noexcept { return static_cast<StepKind>((snapshots ? 1 : 0) + (evaluates ? 2 : 0)); }
 enum class CommunicatorKind : std::uint16_t { none = 0, dp_shard = 1, dp_replicate = 2, world = 3 };
 
 /// What an operation makes true; how operations of one step, or of two neighbouring steps, refer to each other.

@@ -1,5 +1,6 @@
 #include "src/runtime/plan_cursor.hpp"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "src/runtime/describe.hpp"
@@ -7,7 +8,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::array<StepKind, 2> step_kinds{StepKind::train, StepKind::train_and_snapshot};
+constexpr std::array<StepKind, step_kind_count> step_kinds{StepKind::train, StepKind::train_and_snapshot, StepKind::train_and_evaluate,
+                                                           StepKind::train_snapshot_and_evaluate};
 constexpr std::uint64_t furthest_step_ahead = 4096;
 std::size_t slot_of(StepKind kind) { return static_cast<std::size_t>(kind); }
 
@@ -25,7 +27,7 @@ PlanCursor::PlanCursor(std::shared_ptr<const PlanSet> plans, ActorKind actor, St
         if (own(plan.operations[i], position.lane)) position.operations[slot_of(kind)].emplace_back(i);
       }
     }
-    if (!position.operations[0].empty() || !position.operations[1].empty()) positions_.push_back(std::move(position));
+    if (std::ranges::any_of(position.operations, [](const auto& of_kind) { return !of_kind.empty(); })) positions_.push_back(std::move(position));
   }
   for (const StepKind before : step_kinds) {
     for (const StepKind kind : step_kinds) {

@@ -80,7 +80,7 @@ class PlanCursor {
   };
   struct Position {
     LaneKind lane{};
-    std::array<std::vector<OperationIndex>, 2> operations;  ///< by step kind, in order
+    std::array<std::vector<OperationIndex>, step_kind_count> operations;  ///< by step kind, in order
     Step step;
     std::size_t next = 0;
     Blocked blocked;
@@ -107,7 +107,7 @@ class PlanCursor {
   Step first_;
   std::vector<Position> positions_;
   /// previous_[kind before][kind][operation]: what the operation needs of the step before, as that step's indices.
-  std::array<std::array<std::vector<std::vector<OperationIndex>>, 2>, 2> previous_;
+  std::array<std::array<std::vector<std::vector<OperationIndex>>, step_kind_count>, step_kind_count> previous_;
   std::deque<StepState> states_;  ///< of base_, base_ + 1, …
   Step base_;
   bool stopped_ = false;

@@ -71,7 +71,7 @@ void FlowInvariants::sent(const schema::Envelope::Reader& envelope) {
   RankState& state = found->second;
   if (EpochId{envelope.getWhere().getEpoch()} != state.epoch) return;  // dropped by whoever gets it
   if (body.isStepBegin()) {
-    state.kinds[step] = body.getStepBegin().getKind() == schema::StepKind::TRAIN ? StepKind::train : StepKind::train_and_snapshot;
+    state.kinds[step] = static_cast<StepKind>(body.getStepBegin().getKind());
   } else if (body.isBatchReady()) {
     once(state.loaded, envelope, "was loaded");
   } else if (body.isMicroBatchDone()) {

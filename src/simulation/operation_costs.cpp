@@ -32,7 +32,8 @@ bool is_of_a_unit(OperationKind kind) {
     case OperationKind::verdict:
     case OperationKind::snapshot:
     case OperationKind::save:
-    case OperationKind::keep: return false;
+    case OperationKind::keep:
+    case OperationKind::evaluate: return false;
     default: return true;
   }
 }
@@ -101,7 +102,8 @@ Nanos OperationCosts::of(const Fact& fact) const {
       case OperationKind::accumulate: return unit.accumulate;
       case OperationKind::reduce: return unit.reduce;
       case OperationKind::all_reduce: return unit.all_reduce;
-      case OperationKind::verdict: return verdict_;
+      case OperationKind::verdict:
+      case OperationKind::evaluate: return verdict_;  // sums of a few numbers both
       case OperationKind::optimize: return unit.optimize;
       case OperationKind::snapshot: return snapshot_;
       case OperationKind::save: return save_;

@@ -111,9 +111,17 @@ struct StampedCompute final : ComputeProgram {
   explicit StampedCompute(StampedRank& rank) : r(rank) {}
   void forward(Stream&, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) override {
     r.check_batch(batch, step, micro);
+    if (micro.value() >= r.model_.micro_batches) return evaluate(step, micro, unit, weights);
     r.check_weights(weights, step, unit);
     r.expect(unit.value() == 0 || r.saved_.contains({micro.value(), unit.value() - 1}), "forward before the unit below", step, micro, unit);
     r.expect(r.saved_.insert({micro.value(), unit.value()}).second, "forward twice", step, micro, unit);
+  }
+  /// Through the weights that the step has made.
+  void evaluate(Step step, Micro micro, Unit unit, std::span<const std::byte> weights) {
+    r.check_weights(weights, step.next(), unit);
+    r.expect(r.decided_ == step.value() && r.saved_.empty(), "the validation set is evaluated within the step", step, micro, unit);
+    r.expect(unit.value() == 0 || r.evaluated_.contains({micro.value(), unit.value() - 1}), "forward before the unit below", step, micro, unit);
+    r.expect(r.evaluated_.insert({micro.value(), unit.value()}).second, "forward twice", step, micro, unit);
   }
   void backward(Stream&, Step step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
                 std::span<std::byte> gradients) override {
@@ -213,6 +221,18 @@ struct StampedShard final : ShardProgram {
     r.check_reduced(step);
     r.reduced_.clear();
     r.decided_ = step.value();
+  }
+
+  void evaluate(Stream& stream, Communicator& world) override {
+    const Step step{r.decided_};
+    r.expect(r.evaluated_.size() == std::size_t{r.model_.units} * r.model_.evaluation_batches, "the validation's loss is summed before its last forward", step,
+             {}, {});
+    r.evaluated_.clear();
+    double values[2] = {static_cast<double>(step.value()) + r.rank_, 4.0 * r.model_.evaluation_batches};
+    world.all_reduce(stream, TensorView::contiguous(values, DType::f64, {2}), Reduction::sum);
+    r.numbers_.evaluation_loss = values[0] / values[1];
+    r.numbers_.evaluation_tokens = values[1];
+    r.bytes_gathered_ = 0;
   }
 
   void optimize(Stream&, Step step, Unit unit, double learning_rate) override {

@@ -16,6 +16,7 @@ namespace troupe {
 /// unit, and checks what it reads. A mismatch is a finding of `live_data` and a failed operation. One thread for all ranks.
 struct StampedModel {
   std::uint32_t ranks = 1, units = 3, micro_batches = 1;
+  std::uint32_t evaluation_batches = 0;   ///< behind a step's micro-batches, after steps that evaluate
   std::uint32_t replicas = 1;             ///< ranks / replicas share one copy of the state
   bool reduce_last = false;               ///< what is reduced is the sum of all micro-batches
   std::uint64_t seed = 0;                 ///< of the loss
@@ -64,12 +65,13 @@ class StampedRank {
   StampedModel model_;
   std::uint32_t rank_;
   Findings& findings_;
-  std::vector<std::uint64_t> version_;                         ///< by unit: the last step whose optimizer ran
-  std::set<std::pair<std::uint32_t, std::uint32_t>> saved_;    ///< (micro, unit) whose forward ran and whose backward did not
-  std::set<std::pair<std::uint32_t, std::uint32_t>> reduced_;  ///< (micro, unit) of the running step
-  std::set<std::uint32_t> replicated_;                         ///< units of the running step, summed over the replicas
-  std::vector<std::vector<float>> sums_, shards_;              ///< by unit: of all parts, unsharded; of the own part, reduced
-  std::uint64_t decided_ = 0;                                  ///< last step with a verdict
+  std::vector<std::uint64_t> version_;                           ///< by unit: the last step whose optimizer ran
+  std::set<std::pair<std::uint32_t, std::uint32_t>> saved_;      ///< (micro, unit) whose forward ran and whose backward did not
+  std::set<std::pair<std::uint32_t, std::uint32_t>> reduced_;    ///< (micro, unit) of the running step
+  std::set<std::pair<std::uint32_t, std::uint32_t>> evaluated_;  ///< (micro, unit) of the validation set whose forward ran
+  std::set<std::uint32_t> replicated_;                           ///< units of the running step, summed over the replicas
+  std::vector<std::vector<float>> sums_, shards_;                ///< by unit: of all parts, unsharded; of the own part, reduced
+  std::uint64_t decided_ = 0;                                    ///< last step with a verdict
   std::uint64_t bytes_gathered_ = 0, bytes_reduced_ = 0;
   StepNumbers numbers_;
 };

@@ -224,19 +224,27 @@ TEST_P(CudaKernels, RotarySwigluAddAndEmbeddingAreTheCpus) {
 
 struct AttentionSizes {
   std::int64_t rows, sequence, heads, kv_heads, size;
+  std::int64_t document = 0;  ///< tokens of each of a row's documents; 0: attention sees the whole row
 };
 
 TEST_P(CudaKernels, AttentionAndItsBackwardAreTheCpus) {
   const DType type = GetParam();
-  for (const AttentionSizes& s : {AttentionSizes{2, 33, 4, 2, 8}, AttentionSizes{1, 256, 8, 2, 64}, AttentionSizes{2, 128, 4, 1, 128}}) {
+  for (const AttentionSizes& s :
+       {AttentionSizes{2, 33, 4, 2, 8}, AttentionSizes{1, 256, 8, 2, 64}, AttentionSizes{2, 128, 4, 1, 128}, AttentionSizes{2, 100, 4, 2, 64, 37}}) {
     const Shape queries{s.rows, s.sequence, s.heads, s.size}, keys{s.rows, s.sequence, s.kv_heads, s.size};
     const Twin q = twin(type, queries), k = twin(type, keys), v = twin(type, keys), dout = twin(type, queries);
     const Twin out = twin(type, queries), lse = twin(DType::f32, {s.rows, s.heads, s.sequence}), dq = twin(type, queries), dk = twin(type, keys),
                dv = twin(type, keys);
+    Twin starts = twin(DType::i32, {s.rows, s.sequence});
+    starts.set([&](std::size_t i) {
+      const auto at = static_cast<std::int64_t>(i) % s.sequence;
+      return s.document > 0 ? static_cast<double>(at - at % s.document) : 0.0;
+    });
     const double scale = 1.0 / std::sqrt(static_cast<double>(s.size));
     on_both([&](Device& d, Kernels& kernels, Stream& on) {
-      kernels.attention(on, q.on(d), k.on(d), v.on(d), scale, out.on(d), lse.on(d));
-      kernels.attention_backward(on, dout.on(d), q.on(d), k.on(d), v.on(d), out.on(d), lse.on(d), scale, dq.on(d), dk.on(d), dv.on(d));
+      const TensorView documents = s.document > 0 ? starts.on(d) : TensorView{};
+      kernels.attention(on, q.on(d), k.on(d), v.on(d), scale, out.on(d), lse.on(d), documents);
+      kernels.attention_backward(on, dout.on(d), q.on(d), k.on(d), v.on(d), out.on(d), lse.on(d), scale, dq.on(d), dk.on(d), dv.on(d), documents);
     });
     const double limit = type == DType::bf16 ? 8e-3 : 1e-5;
     EXPECT_LT(out.difference(), limit) << "sequence " << s.sequence << ", heads of " << s.size;

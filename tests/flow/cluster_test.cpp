@@ -32,12 +32,57 @@ TEST(Cluster, CoordinatorAndSupervisorsRunEveryStepOnceAndStopCleanly) {
     for (std::size_t i = 0; i < result.steps.size(); ++i) {
       EXPECT_EQ(result.steps[i].step, Step{i + 1});
       EXPECT_EQ(result.steps[i].common.outcome == VerdictOutcome::skip, i + 1 == knobs.overflow_step) << describe(knobs);
+      const bool evaluated = knobs.evaluate_every > 0 && (i + 1) % knobs.evaluate_every == 0;
+      EXPECT_EQ(result.steps[i].common.evaluation_tokens, evaluated ? 4 * knobs.evaluation_batches * knobs.ranks : 0) << describe(knobs);
     }
     EXPECT_EQ(result.sealed.size(), knobs.snapshot_every == 0 ? 0 : knobs.steps / knobs.snapshot_every) << describe(knobs);
     EXPECT_EQ(VirtualCluster(knobs).run().flow.timed_hash, result.flow.timed_hash) << "repeatable trace, " << describe(knobs);
     orders.insert(result.flow.order_hash);
   }
   EXPECT_GE(orders.size(), seeds * 9 / 10);
+}
+
+/// Seconds that the second step's compute waited for a batch, when the load of one took 60 ms more than its 4 ms; a micro-batch computes for 72 ms.
+double wait_for_a_slow_file(std::uint32_t batch_slots) {
+  using std::chrono::milliseconds;
+  FlowKnobs knobs;
+  knobs.layers = 8;
+  knobs.plain_layers = true;
+  knobs.micro_batches = 2;
+  knobs.steps = 3;
+  knobs.slots = {batch_slots, 2, 2, 1};
+  knobs.forward = milliseconds{3};
+  knobs.backward = milliseconds{6};
+  knobs.load = milliseconds{4};
+  VirtualCluster cluster(knobs);
+  cluster.alter_lane = [](std::uint32_t, LaneKind lane, LaneModel& model) {
+    if (lane != LaneKind::disk) return;
+    model.fault = [](const LaneOperation& operation) {
+      const bool struck = operation.where.step == Step{2} && operation.where.micro == Micro{1};
+      return struck ? LaneFault{LaneFault::Kind::stall, milliseconds{60}, {}} : LaneFault{};
+    };
+  };
+  const auto result = cluster.run();
+  EXPECT_EQ(result.flow.findings, "");
+  return std::chrono::duration<double>(result.steps.at(1).common.wait_batch).count();
+}
+
+TEST(Cluster, TheReportsSayHowLongASlowFileWasWaitedForAndReadingAheadHidesIt) {
+  EXPECT_NEAR(wait_for_a_slow_file(1), 0.004 + 0.064, 1e-3) << "one slot: each batch is waited for, the slow one to its end";
+  EXPECT_NEAR(wait_for_a_slow_file(2), 0, 1e-3) << "two: it was read while the micro-batch before was computed";
+}
+
+TEST(Cluster, TheJobLearnsWhatTheRanksDevicesAreAbleTo) {
+  FlowKnobs knobs = knobs_of(1);
+  knobs.ranks = 2;
+  knobs.replicas = 1;
+  const auto result = VirtualCluster(knobs).run();
+  EXPECT_DOUBLE_EQ(result.devices.peak_flops, 3e12 + 0.5) << "the mean";
+  EXPECT_DOUBLE_EQ(result.devices.peak_flops_fp8, 6e12);
+  EXPECT_EQ(result.devices.memory_bytes, 100U) << "the smallest";
+  const std::vector<DevicePowers> one_unknown{{3e12, 6e12, 100}, {0, 6e12, 100}};
+  EXPECT_EQ(common_powers(one_unknown).peak_flops, 0);
+  EXPECT_EQ(common_powers(one_unknown).peak_flops_fp8, 6e12);
 }
 
 void expect_named_stop(const FlowKnobs& knobs, const VirtualCluster& cluster, const VirtualCluster::Result& result, const std::string& cause) {

@@ -137,5 +137,29 @@ TEST(Overlap, ALateGatherCostsItsDelayWithOneSlotAndNextToNothingWithThree) {
   EXPECT_LT(share_of_a_late_gather(3), 0.2);
 }
 
+/// What a slow file, four fifths of a micro-batch's time on the load of one, adds to the step, as a share of itself.
+double share_of_a_slow_file(std::uint32_t slots) {
+  FlowKnobs knobs = probe_step(2);
+  knobs.slots.batches = slots;
+  const auto run = [&](Nanos delay) {
+    VirtualJob job(knobs);
+    job.alter_lane = [delay](VirtualJob&, std::uint32_t, LaneKind lane, LaneModel& model) {
+      if (lane != LaneKind::disk) return;
+      model.fault = [delay](const LaneOperation& operation) {
+        const bool struck = operation.where.step == Step{2} && operation.where.micro == Micro{1};
+        return struck ? LaneFault{LaneFault::Kind::stall, delay, {}} : LaneFault{};
+      };
+    };
+    EXPECT_EQ(job.run().findings, "");
+    return end_of_step(job, Step{2}) - end_of_step(job, Step{1});
+  };
+  return static_cast<double>((run(milliseconds{60}) - run(Nanos{0})).count()) / 60e6;
+}
+
+TEST(Overlap, ASlowFileIsHiddenByReadingAheadAndCostsItsDelayWithOneSlotOfBatches) {
+  EXPECT_GT(share_of_a_slow_file(1), 0.9);
+  EXPECT_LT(share_of_a_slow_file(2), 0.05);
+}
+
 }  // namespace
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "src/checkpoint/checkpoint_store.hpp"
@@ -43,9 +44,10 @@ class SoleDeviceCommunicator final : public Communicator {
   std::function<void*(const void*)> reach_;
 };
 
-TrainingOptions options_of(bool float8) {
+TrainingOptions options_of(bool float8, bool evaluates) {
   TrainingOptions options;
   options.batch = {2, 32};
+  if (evaluates) options.evaluation = {3, 48};  // larger than a training's
   options.micro_batches = 2;
   options.compute = float8 ? DType::bf16 : DType::f32;
   options.float8 = {.enable = float8, .filter_fqns = {"output"}, .all_gather = true};
@@ -61,10 +63,11 @@ ModelDescription small_model() {
 struct Story {
   std::vector<double> losses;
   std::vector<std::int32_t> text;  ///< sampled from the restored weights
+  std::vector<double> evaluated;   ///< losses of the validation set after the first two steps
 };
 
 /// Trains three steps on real text, saves a checkpoint after the second, restores it into another model, repeats the third step and samples.
-Story told_on(Device& device, const std::function<void*(const void*)>& reach, bool float8) {
+Story told_on(Device& device, const std::function<void*(const void*)>& reach, bool float8, bool evaluates = true) {
   const TemporaryFolder folder;
   const auto storage = make_posix_storage();
   CheckpointStore store(folder.path() / "checkpoint", *storage);
@@ -73,14 +76,18 @@ Story told_on(Device& device, const std::function<void*(const void*)>& reach, bo
                                     .index_folder = "",
                                     .progress = {}});
   if (!corpus) throw std::runtime_error(corpus.error().message);
-  const TrainingOptions options = options_of(float8);
-  const auto loader = make_loader(*corpus, {.layout = options.batch, .sampler = {.seed = 3}, .micro_batches = options.micro_batches, .device = &device});
+  const TrainingOptions options = options_of(float8, evaluates);
+  std::shared_ptr<LoaderProgram> loader =
+      make_loader(*corpus, {.layout = options.batch, .sampler = {.seed = 3}, .micro_batches = options.micro_batches, .device = &device});
+  if (evaluates)
+    loader = with_validation(loader, make_loader(*corpus, {.layout = options.evaluation, .sampler = {}, .micro_batches = 2, .device = &device}),
+                             options.micro_batches);
   SoleDeviceCommunicator alone(reach);
   const std::unique_ptr<Buffer> halt = device.allocate(sizeof(HaltWord), Placement::host);
   const auto* halt_word = new (halt->bytes().data()) HaltWord(0);
 
   // As the disk lane does: the loader fills a slot of device memory.
-  const std::unique_ptr<Buffer> slot = device.allocate(options.batch.bytes(), Placement::device);
+  const std::unique_ptr<Buffer> slot = device.allocate(std::max(options.batch.bytes(), options.evaluation.bytes()), Placement::device);
   const auto load = [&](Step step, Micro micro, std::span<std::byte> batch) {
     Stream disk;
     (void)loader->load(disk, step, micro, slot->bytes());
@@ -90,7 +97,10 @@ Story told_on(Device& device, const std::function<void*(const void*)>& reach, bo
   TrainingModel model(small_model(), options, device, halt_word);
   model.initialise(1);
   PlainStep plain(model, device, alone, load);
-  for (Step step{1}; step <= Step{2}; ++step) story.losses.push_back(plain.run(EpochId{1}, step, 1e-2).verdict.mean_loss);
+  for (Step step{1}; step <= Step{2}; ++step) {
+    story.losses.push_back(plain.run(EpochId{1}, step, 1e-2).verdict.mean_loss);
+    if (evaluates) story.evaluated.push_back(plain.evaluate(step, 2).evaluation_loss);
+  }
 
   const auto snapshot = make_snapshot_program(model.state(), {.rank = 0, .world = 1, .model_only = {}, .copy_out = copies_out_of(device)}, *storage);
   const std::unique_ptr<Buffer> copy = device.allocate(snapshot->snapshot_bytes(), Placement::host);
@@ -121,8 +131,18 @@ TEST_P(DeviceSeam, TrainingSavingRestoringAndSamplingTouchDeviceMemoryThroughThe
   const Story found = told_on(separate, [&](const void* address) { return separate.reach(address); }, GetParam());
   EXPECT_EQ(found.losses, expected.losses);
   EXPECT_EQ(found.text, expected.text);
+  EXPECT_EQ(found.evaluated, expected.evaluated);
   EXPECT_EQ(separate.copies_under_way(), 0U) << "a copy that nobody waited for";
   EXPECT_EQ(expected.losses[3], expected.losses[2]) << "the restored model repeats the step";
+}
+
+TEST_P(DeviceSeam, EvaluatingLeavesTheStepsAsTheyAreBitForBit) {
+  const auto cpu = make_cpu_device(1);
+  const auto same = [](const void* address) { return const_cast<void*>(address); };
+  const Story plain = told_on(*cpu, same, GetParam(), false), evaluated = told_on(*cpu, same, GetParam(), true);
+  EXPECT_EQ(evaluated.losses, plain.losses);
+  EXPECT_EQ(evaluated.text, plain.text);
+  EXPECT_LT(evaluated.evaluated[1], evaluated.evaluated[0]) << "the second step has learnt, and its sum begins at zero";
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, DeviceSeam, ::testing::Values(false, true), [](const auto& test) { return test.param ? "fp8" : "fp32"; });

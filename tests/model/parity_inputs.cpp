@@ -29,7 +29,7 @@ void write_inputs(const std::string& file, const std::string& rows, std::uint64_
     const std::vector<std::int64_t> shape(w.global_shape.size.begin(), w.global_shape.size.begin() + w.global_shape.rank);
     if (w.model) out.add("weight." + w.name, "F32", shape, w.view.data, w.view.bytes());
   }
-  const std::unique_ptr<LoaderProgram> loader = make_loader(take(Corpus::open(corpus_options(config.data))), loader_options(config, 0, 1));
+  const std::unique_ptr<LoaderProgram> loader = make_loader(take(open_corpora(sources_of(config.data))), loader_options(config, 0, 1));
   std::vector<std::byte> batch(job.options.batch.bytes());
   Stream stream;
   for (Step step{1}; step.value() <= steps; ++step) {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "src/model/family_llama3.hpp"
+#include "src/model/recompute_pareto.hpp"
 #include "src/model/recompute_search.hpp"
 #include "src/model/tape_plan.hpp"
 #include "src/model/training_model.hpp"
@@ -202,6 +203,27 @@ TEST(RecomputeSearch, ABudgetIsKeptAndMoreOfItIsFaster) {
     nanos = again;
   }
   EXPECT_EQ(nanos, 0);
+}
+
+TEST(RecomputeSearch, ThePictureOfTheBudgetsIsWhatEachOfThemDoes) {
+  const ModelDescription m = model("tiny", 3);
+  const TrainingEstimate full = estimate_training(m, options(Recompute::full)), none = estimate_training(m, options(Recompute::none));
+  const std::vector<BudgetPoint> points = memory_budget_pareto(m, none.layout, none.tapes.sizes);
+  ASSERT_EQ(points.size(), 21U);
+  EXPECT_LE(points.front().arena_bytes, full.tapes.arena_bytes);
+  EXPECT_EQ(points.back().arena_bytes, none.tapes.arena_bytes);
+  EXPECT_EQ(points.back().again, 0);
+  EXPECT_LE(points.front().again, 1);
+  EXPECT_GT(points.front().again, points[10].again);
+  for (std::size_t i = 1; i < points.size(); ++i) {
+    RecomputePolicy policy = Recompute::budget;
+    policy.memory_budget = points[i].budget;
+    EXPECT_EQ(points[i].arena_bytes, estimate_training(m, options(policy)).tapes.arena_bytes) << points[i].budget;
+  }
+  const std::string csv = pareto_csv(points), svg = pareto_svg(points, "tiny");
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 22);
+  EXPECT_NE(csv.find("memory_budget,arena_bytes,time_again\n0,"), std::string::npos);
+  EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
 }
 
 TEST(RecomputeSearch, AutomaticKeepsAllWhereItFitsAndSaysWhatTheLeastTakesWhereNothingDoes) {

@@ -63,12 +63,12 @@ class ReachingKernels final : public Kernels {
     k_.rms_norm_backward(at(s), at(dy), at(x), at(w), at(rstd), at(dx), accumulate_dx, at(dw), accumulate_dw);
   }
   void rotary(Stream& s, TensorView x, TensorView table, bool inverse) override { k_.rotary(at(s), at(x), at(table), inverse); }
-  void attention(Stream& s, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse) override {
-    k_.attention(at(s), at(q), at(k), at(v), scale, at(out), at(lse));
+  void attention(Stream& s, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse, TensorView starts) override {
+    k_.attention(at(s), at(q), at(k), at(v), scale, at(out), at(lse), starts.data == nullptr ? starts : at(starts));
   }
   void attention_backward(Stream& s, TensorView dout, TensorView q, TensorView k, TensorView v, TensorView out, TensorView lse, double scale, TensorView dq,
-                          TensorView dk, TensorView dv) override {
-    k_.attention_backward(at(s), at(dout), at(q), at(k), at(v), at(out), at(lse), scale, at(dq), at(dk), at(dv));
+                          TensorView dk, TensorView dv, TensorView starts) override {
+    k_.attention_backward(at(s), at(dout), at(q), at(k), at(v), at(out), at(lse), scale, at(dq), at(dk), at(dv), starts.data == nullptr ? starts : at(starts));
   }
   void swiglu(Stream& s, TensorView gate, TensorView up, TensorView out) override { k_.swiglu(at(s), at(gate), at(up), at(out)); }
   void swiglu_backward(Stream& s, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup) override {

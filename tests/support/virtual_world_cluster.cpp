@@ -43,6 +43,9 @@ class VirtualCluster::Body final : public RankBody {
     return hashes;
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override { return 1; }
+  [[nodiscard]] DeviceInfo device() const override {
+    return {.id = {}, .name = "simulated", .peak_flops = 3e12 + rank_.value(), .peak_flops_fp8 = 6e12, .memory_bytes = 100 + rank_.value()};
+  }
   void abort(const std::string& cause) noexcept override { mesh_.abort(cause); }
   void hand_over(EpochId epoch, Step step, std::uint32_t slot) override {
     // An epoch without a step of its own has no rank whose optimizer ran.
@@ -100,6 +103,7 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
   void joined(const JoinedRank&, std::uint32_t) override {}
   void epoch_begun(const BeginEpoch& epoch) override { result_.epochs.push_back(epoch); }
   void epoch_ready(EpochId, std::uint64_t) override {}
+  void devices(const DevicePowers& of_each) override { result_.devices = of_each; }
   void step(const StepRecord& record) override {
     result_.steps.push_back(record);
     if (cluster_.on_step) cluster_.on_step(record);
@@ -239,7 +243,8 @@ void VirtualCluster::spawn_coordinator() {
   options.steps.last_step = Step{knobs_.steps};
   options.steps.run_ahead = knobs_.begun_ahead;
   options.steps.learning_rate = [](Step) { return 1e-3; };
-  options.steps.snapshot_due = [k = knobs_](Step step) { return kind_of(k, step) == StepKind::train_and_snapshot; };
+  options.steps.snapshot_due = [k = knobs_](Step step) { return snapshots(kind_of(k, step)); };
+  options.steps.evaluation_due = [k = knobs_](Step step) { return evaluates(kind_of(k, step)); };
   options.train_timeout = train_timeout;
   options.seal = [](const CheckpointParts&) {};
   options.give_up = [this](Step step, EpochId epoch) { result_.given_up.emplace_back(step, epoch); };

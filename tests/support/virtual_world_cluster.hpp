@@ -59,6 +59,7 @@ class VirtualCluster {
     std::vector<Step> kept;            ///< snapshots in memory that were sealed
     std::vector<std::string> settled;  ///< changes that took a new epoch: "text", or "text: problem"
     std::vector<Rank> let_go;
+    DevicePowers devices;  ///< as told to the sinks
   };
   Result run();
 

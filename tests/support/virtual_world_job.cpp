@@ -64,6 +64,7 @@ PlanShape shape_of(const FlowKnobs& k) {
     shape.units.back().keeps_weights_for_backward = true;
   }
   shape.micro_batches = k.micro_batches;
+  shape.evaluation_batches = k.evaluate_every > 0 ? k.evaluation_batches : 0;
   shape.load = k.load;
   shape.verdict = k.verdict;
   shape.scales = k.verdict;
@@ -118,28 +119,32 @@ FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks) {
   k.reduce_last = within(0, 2) == 0;
   k.weights_resident = within(0, 3) == 0;
   if (k.weights_resident) k.slots.weights = std::max(k.slots.weights, k.layers);
+  k.evaluate_every = within(0, 2);
+  k.evaluation_batches = static_cast<std::uint32_t>(within(1, 3));
   return k;
 }
 
 std::string describe(const FlowKnobs& k) {
   std::ostringstream text;
   text << "seed " << k.seed << ", ranks " << k.ranks << ", layers " << k.layers << (k.plain_layers ? " alike" : "") << ", micro-batches " << k.micro_batches
-       << ", steps " << k.steps << " (" << k.begun_ahead << " ahead), snapshot every " << k.snapshot_every << ", slots " << k.slots.batches << "/"
-       << k.slots.weights << "/" << k.slots.gradients << "/" << k.slots.snapshots << (k.device_order ? ", one order per device" : "")
-       << (k.replicas > 1 ? ", replicas " + std::to_string(k.replicas) : "") << (k.reduce_last ? ", reduce the last" : "")
-       << (k.weights_resident ? ", weights stay" : "") << (k.work_at_start ? ", work at start" : "") << (k.fp8_scales ? ", fp8" : "")
-       << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter " << k.jitter;
+       << ", steps " << k.steps << " (" << k.begun_ahead << " ahead), snapshot every " << k.snapshot_every << ", " << k.evaluation_batches
+       << " evaluated every " << k.evaluate_every << ", slots " << k.slots.batches << "/" << k.slots.weights << "/" << k.slots.gradients << "/"
+       << k.slots.snapshots << (k.device_order ? ", one order per device" : "") << (k.replicas > 1 ? ", replicas " + std::to_string(k.replicas) : "")
+       << (k.reduce_last ? ", reduce the last" : "") << (k.weights_resident ? ", weights stay" : "") << (k.work_at_start ? ", work at start" : "")
+       << (k.fp8_scales ? ", fp8" : "") << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter " << k.jitter;
   return text.str();
 }
 
 StepKind kind_of(const FlowKnobs& knobs, Step step) {
-  return knobs.snapshot_every > 0 && step.value() % knobs.snapshot_every == 0 ? StepKind::train_and_snapshot : StepKind::train;
+  const auto due = [step](std::uint64_t every) { return every > 0 && step.value() % every == 0; };
+  return step_kind(due(knobs.snapshot_every), due(knobs.evaluate_every));
 }
 
 std::shared_ptr<const PlanSet> compile(const FlowKnobs& knobs) {
   auto compiled = compile_plans(shape_of(knobs), knobs.slots);
   if (!compiled) throw std::runtime_error(compiled.error().message);
-  const std::vector<Plan> steps{compiled->train, compiled->train_and_snapshot, compiled->train};
+  std::vector<Plan> steps{compiled->train, compiled->train_and_snapshot, compiled->train};
+  if (knobs.evaluate_every > 0) steps.insert(steps.end(), {compiled->train_and_evaluate, compiled->train_snapshot_and_evaluate, compiled->train});
   if (auto checked = check_plans(std::vector(knobs.ranks, steps), knobs.slots, knobs.replicas); !checked) throw std::runtime_error(checked.error().message);
   return std::make_shared<const PlanSet>(std::move(*compiled));
 }
@@ -172,6 +177,7 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
   StampedModel model{.ranks = k.ranks,
                      .units = k.layers,
                      .micro_batches = k.micro_batches,
+                     .evaluation_batches = k.evaluation_batches,
                      .replicas = k.replicas,
                      .reduce_last = k.reduce_last,
                      .seed = k.seed,

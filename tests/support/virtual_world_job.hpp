@@ -29,6 +29,8 @@ struct FlowKnobs {
   std::uint32_t ranks = 1, layers = 4, micro_batches = 1;
   std::uint32_t replicas = 1;                   ///< divides ranks; as many as ranks: nothing is sharded
   std::uint64_t steps = 2, snapshot_every = 0;  ///< snapshot_every 0: never
+  std::uint64_t evaluate_every = 0;             ///< 0: never
+  std::uint32_t evaluation_batches = 0;         ///< of a validation
   std::uint32_t begun_ahead = 1;                ///< steps begun before the first of them is reported
   SlotCounts slots;
   Nanos forward{0}, backward{0}, gather{0}, reduce{0}, load{0}, verdict{0}, optimize{0}, snapshot{0}, save{0};

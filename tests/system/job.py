@@ -13,7 +13,7 @@ TROUPE = os.environ["TROUPE"]
 WORKER = os.environ["TROUPE_WORKER"]
 PATIENCE = 90  # seconds; the machine may be busy
 TIMES = ("tps", "step_seconds", "tflops", "tflops_causal", "mfu", "mfu_causal", "mfu_fp8", "wait_batch_seconds", "wait_weights_seconds", "wait_gradients_seconds",
-         "wait_snapshots_seconds", "arena_peak_bytes")
+         "wait_snapshots_seconds", "arena_peak_bytes", "validation_seconds")
 
 CONFIG = """
 [job]

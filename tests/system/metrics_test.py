@@ -81,7 +81,8 @@ class MetricsTest(unittest.TestCase):
         return sorted(entry for entry in (self.job.run / "tb").iterdir() if entry.is_dir())
 
     def test_event_files_hold_the_numbers_of_the_metrics_file_and_of_each_rank(self):
-        code, output = self.job.train("--nproc", 2, "--metrics.enable_tensorboard", "--metrics.save_for_all_ranks", "--metrics.log_freq", 4)
+        code, output = self.job.train("--nproc", 2, "--metrics.enable_tensorboard", "--metrics.save_for_all_ranks", "--metrics.log_freq", 4,
+                                      "--metrics.peak_flops", 1e12, "--metrics.peak_flops_fp8", 2e12)
         self.assertEqual(code, 0, output)
         (folder,) = self.folders()
         found = scalars(folder)
@@ -89,6 +90,12 @@ class MetricsTest(unittest.TestCase):
         self.assertEqual(found["loss_metrics/global_avg_loss"], {step: single(lines[step]["loss"]) for step in (1, 4, 8, 12)})
         self.assertEqual(found["lr"], {step: single(lines[step]["lr"]) for step in (1, 4, 8, 12)})
         self.assertEqual(found["n_tokens_seen"][12], lines[12]["tokens"])
+        for line in lines.values():
+            self.assertAlmostEqual(line["mfu"] / (100 * line["tflops"] * 1e12 / 1e12), 1, delta=1e-12)
+            self.assertAlmostEqual(line["mfu_causal"] / (100 * line["tflops_causal"] * 1e12 / 1e12), 1, delta=1e-12)
+            self.assertAlmostEqual(line["mfu_fp8"] / line["mfu"], 0.5, delta=1e-12)
+        self.assertEqual(found["mfu(%)"][1], single(lines[1]["mfu"]))
+        self.assertRegex(output, r"mfu: \d+\.\d\d%")
         ranks = [scalars(folder / f"rank_{rank}") for rank in range(2)]
         for step in (1, 4, 8, 12):
             own = [rank["loss_metrics/global_max_loss"][step] for rank in ranks]
@@ -126,6 +133,8 @@ class MetricsTest(unittest.TestCase):
                      "Building 2-D device mesh with ['dp_replicate', 'dp_shard'], [1, 2]", "Training completed: 3 steps",
                      "Trainer is initialized with local batch size 1, global batch size 2, gradient accumulation steps 1, sequence length 32, total steps 3 (warmup 2)"):
             self.assertIn(line, output)
+        self.assertIn("mfu: N/A", output)
+        self.assertIsNone(self.job.metrics()[0]["mfu"], "a CPU's peak is unknown")
         self.assertIn("Training starts at step 4", resumed)
 
     def test_only_the_ranks_asked_for_are_heard(self):

@@ -48,6 +48,16 @@ struct SampleRequest {
 /// Replaces this process by troupe-worker in sample mode; returns only if that fails.
 [[nodiscard]] int sample(const SampleRequest& request);
 
+struct InspectDataRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::uint64_t step = 1;
+  std::uint32_t rank = 0;
+  std::optional<std::uint32_t> processes;  ///< --nproc
+};
+/// Prints what a rank saw or will see in a step: rows, documents, tokens, text, and the digest that is in the metrics.
+[[nodiscard]] int inspect_data(const InspectDataRequest& request);
+
 struct TraceRequest {
   std::filesystem::path run;  ///< the run's folder
   std::filesystem::path out;  ///< empty: RUN/trace/trace.json

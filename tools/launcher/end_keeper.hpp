@@ -17,6 +17,7 @@ class EndKeeper final : public JobEvents {
   explicit EndKeeper(JobEvents& next) : next_(next) {}
   void joined(const JoinedRank& rank, std::uint32_t so_far) override { next_.joined(rank, so_far); }
   void epoch_begun(const BeginEpoch& epoch) override { next_.epoch_begun(epoch); }
+  void devices(const DevicePowers& of_each) override { next_.devices(of_each); }
   void epoch_ready(EpochId epoch, std::uint64_t arena_bytes) override { next_.epoch_ready(epoch, arena_bytes); }
   void step(const StepRecord& record) override { next_.step(record); }
   void checkpoint(Step step, const std::string& problem) override { next_.checkpoint(step, problem); }

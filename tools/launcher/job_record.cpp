@@ -86,6 +86,15 @@ void JobRecord::epoch_ready(EpochId epoch, std::uint64_t arena_bytes) {
                         static_cast<double>(arena_bytes) / 1048576.0));
 }
 
+void JobRecord::devices(const DevicePowers& of_each) {
+  options_.rates.peak_flops = of_each.peak_flops;
+  options_.rates.peak_flops_fp8 = of_each.peak_flops_fp8;
+  options_.rates.memory_bytes = of_each.memory_bytes;
+  metrics_.set_rates(options_.rates);
+  console_.set_rates(options_.rates);
+  sinks_->set_rates(options_.rates);
+}
+
 void JobRecord::step(const StepRecord& record) {
   if (record.common.outcome == VerdictOutcome::skip) {
     write("skip", {{"step", record.step.value()}, {"non_finite", record.common.non_finite}, {"cause", describe_nonfinite(record.common)}});
@@ -96,6 +105,7 @@ void JobRecord::step(const StepRecord& record) {
   warn_once(metrics_.append(metrics));
   const auto line = console_.add(metrics);
   if (line) log_.info(*line);
+  if (metrics.validation_tokens > 0) log_.info(console_.validation(metrics));
   sinks_->step(record, line ? &console_.logged() : nullptr);
 }
 

@@ -32,6 +32,7 @@ class JobRecord final : public JobEvents {
   void joined(const JoinedRank& rank, std::uint32_t so_far) override;
   void epoch_begun(const BeginEpoch& epoch) override;
   void epoch_ready(EpochId epoch, std::uint64_t arena_bytes) override;
+  void devices(const DevicePowers& of_each) override;
   void step(const StepRecord& record) override;
   void checkpoint(Step step, const std::string& problem) override;
   void stop_requested(const std::string& reason, Step at) override;

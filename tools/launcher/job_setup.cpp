@@ -168,6 +168,7 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   options.steps.save_at_stop = config.checkpoint.saves();
   options.steps.wait_for_saves = config.checkpoint.waits_for_saves();
   options.steps.snapshot_due = [live = run.live, last = options.steps.last_step](Step step) { return live->snapshot_due(step, last); };
+  if (config.validation.enable) options.steps.evaluation_due = [live = run.live](Step step) { return live->evaluation_due(step); };
   options.change = [live = run.live](const std::vector<std::string>& changes, Step from) { return live->change(changes, from); };
   options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
   options.data_row = [live = run.live](Step step) { return live->data_row(step); };

@@ -38,6 +38,9 @@ StepMetrics metrics_of(const StepRecord& record, const RankReport& report) {
   metrics.non_finite = report.non_finite;
   metrics.float8_saturated = report.float8_saturated;
   metrics.float8_non_finite = report.float8_non_finite;
+  metrics.validation_loss = report.evaluation_loss;
+  metrics.validation_tokens = report.evaluation_tokens;
+  metrics.validation_seconds = seconds_of(report.evaluation_time);
   return metrics;
 }
 
@@ -88,6 +91,10 @@ void JobSinks::step(const StepRecord& record, const LoggedMetrics* logged) {
     const auto report = record.each.find(rank);
     if (report == record.each.end()) continue;
     if (const auto due = own.window.add(metrics_of_rank(record, report->second))) tell(*own.sink, record.step, *due);
+  }
+  if (record.common.evaluation_tokens > 0) {
+    const auto validation = validation_scalars(metrics_of(record), rates_);
+    for (const auto& sink : sinks_) warn_once(sink->write(record.step, wall_time(), validation));
   }
   if (logged == nullptr) return;
   for (const auto& sink : sinks_) tell(*sink, record.step, *logged);

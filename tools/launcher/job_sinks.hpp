@@ -30,6 +30,7 @@ class JobSinks {
   [[nodiscard]] static Result<std::unique_ptr<JobSinks>> open(const Options& options, Log& log);
   /// Every step. `logged`: what the console says of it, null where that says nothing.
   void step(const StepRecord& record, const LoggedMetrics* logged);
+  void set_rates(const DeviceRates& rates) { rates_ = rates; }
   void close();
 
  private:

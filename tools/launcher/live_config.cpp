@@ -140,6 +140,12 @@ bool LiveConfig::snapshot_due(Step step, Step last) const {
   return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
 }
 
+bool LiveConfig::evaluation_due(Step step) const {
+  const std::lock_guard lock(mutex_);
+  const ValidationSettings& validation = at(step).config.validation;
+  return validation.enable && (step == Step{1} || step.value() % static_cast<std::uint64_t>(validation.freq) == 0);
+}
+
 std::uint64_t LiveConfig::data_row(Step step) const {
   const std::lock_guard lock(mutex_);
   std::uint64_t row = start_.row;

@@ -37,6 +37,7 @@ class LiveConfig {
   void withdraw(Step from);
   [[nodiscard]] double learning_rate(Step step) const;
   [[nodiscard]] bool snapshot_due(Step step, Step last) const;
+  [[nodiscard]] bool evaluation_due(Step step) const;
   /// Rows of data used when this step is over.
   [[nodiscard]] std::uint64_t data_row(Step step) const;
 

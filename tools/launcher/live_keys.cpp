@@ -11,13 +11,14 @@
 namespace troupe {
 namespace {
 
-constexpr std::array<std::string_view, 7> by_step{"optimizer.lr",
+constexpr std::array<std::string_view, 8> by_step{"optimizer.lr",
                                                   "lr_scheduler.warmup_steps",
                                                   "lr_scheduler.decay_ratio",
                                                   "lr_scheduler.decay_type",
                                                   "lr_scheduler.min_lr_factor",
                                                   "lr_scheduler.total_steps",
-                                                  "checkpoint.interval"};
+                                                  "checkpoint.interval",
+                                                  "validation.freq"};
 
 /// What a rank is built from.
 constexpr std::array<std::string_view, 34> by_epoch{

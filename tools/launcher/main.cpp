@@ -52,6 +52,17 @@ void add_sample(CLI::App& app, troupe::SampleRequest& request) {
   command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
 }
 
+void add_data(CLI::App& app, troupe::InspectDataRequest& request) {
+  auto* data = app.add_subcommand("data", "Look at the data of a run.");
+  data->require_subcommand(1);
+  auto* command = data->add_subcommand("inspect", "Print exactly what a rank saw, or will see, in a step: rows, documents, token ids, text, digest.");
+  command->add_option("CONFIG", request.config, "configuration of the run, TOML")->required();
+  command->add_option("--step", request.step, "step, from 1")->required()->check(CLI::PositiveNumber);
+  command->add_option("--rank", request.rank, "data-parallel rank, from 0")->capture_default_str();
+  command->add_option("--nproc", request.processes, "ranks of the run; default: as many as its journal says, else 1")->check(CLI::Range(1U, 65536U));
+  command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
+}
+
 void add_trace(CLI::App& app, troupe::TraceRequest& request) {
   auto* command = app.add_subcommand("trace", "Join the timelines of a run's ranks into one file for https://ui.perfetto.dev.");
   command->add_option("RUN", request.run, "the run's folder (job.dump_folder), of a run with trace.enable = true")->required();
@@ -128,6 +139,7 @@ int main(int argc, char** argv) {
   troupe::ConfigRequest config;
   troupe::SampleRequest sample;
   troupe::TraceRequest trace;
+  troupe::InspectDataRequest data;
   add_train(app, train);
   add_config(app, config);
   add_sample(app, sample);
@@ -147,8 +159,9 @@ int main(int argc, char** argv) {
   leave.leave = true;
   add_resize(app, "join", "Add ranks to a live run: in the place of lost ones, or more than it began with.", join);
   add_resize(app, "leave", "Let go of the last ranks of a live run.", leave);
+  add_data(app, data);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
-  train.overrides = config.overrides = sample.overrides = chaos.overrides = split.overrides;
+  train.overrides = config.overrides = sample.overrides = data.overrides = chaos.overrides = split.overrides;
   try {
     std::reverse(split.rest.begin(), split.rest.end());  // CLI11 takes them last first
     app.parse(split.rest);
@@ -166,6 +179,7 @@ int main(int argc, char** argv) {
 
   if (app.got_subcommand("join")) return troupe::resize(join);
   if (app.got_subcommand("leave")) return troupe::resize(leave);
+  if (app.got_subcommand("data")) return troupe::inspect_data(data);
   if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
   return troupe::sample(sample);
 }

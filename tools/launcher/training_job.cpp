@@ -31,7 +31,8 @@ RecomputePolicy recompute_of(const ActivationCheckpointSettings& settings) {
 
 TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std::uint32_t rank) {
   TrainingOptions options;
-  options.batch = {static_cast<std::uint32_t>(config.training.local_batch_size), static_cast<std::uint32_t>(config.training.seq_len)};
+  options.batch = {static_cast<std::uint32_t>(config.training.local_batch_size), static_cast<std::uint32_t>(config.training.seq_len),
+                   config.data.isolate_documents};
   options.micro_batches = static_cast<std::uint32_t>(config.micro_batches(mesh.data_parallel()));
   options.world = static_cast<std::uint32_t>(mesh.shard);
   options.replicas = static_cast<std::uint32_t>(mesh.replicate);
@@ -118,6 +119,8 @@ Result<void> limit_arena(TrainingJob& job, const JobConfig& config, std::size_t 
 Result<void> check_together(const TrainingJob& job) {
   std::vector<Plan> steps{job.plans.train, job.plans.train};
   if (const Plan& snapshots = job.plans.train_and_snapshot; !snapshots.operations.empty()) steps.insert(steps.end(), {snapshots, snapshots, job.plans.train});
+  for (const Plan* plan : {&job.plans.train_and_evaluate, &job.plans.train_snapshot_and_evaluate})
+    if (!plan->operations.empty()) steps.insert(steps.end(), {*plan, *plan, job.plans.train});
   const std::uint32_t replicas = std::min(job.options.replicas, 2U), shards = std::min(job.options.world, 2U);
   return check_plans(std::vector<std::vector<Plan>>(std::size_t{replicas} * shards, steps), job.slots, replicas);
 }
@@ -131,17 +134,23 @@ std::vector<std::string> names_of(const ModelDescription& model) {
   }
   return names;
 }
+constexpr std::uint32_t most_evaluation_batches = 2000;
 
 }  // namespace
 
 EdgeLayout edges_of(const TrainingJob& job, const TrainingEstimate& estimate, std::size_t snapshot_bytes) {
-  return EdgeLayout::plan(job.slots, {.batches = job.options.batch.bytes(),
+  return EdgeLayout::plan(job.slots, {.batches = largest_batch(job.options).bytes(),
                                       .weights = estimate.weights_slot_bytes(),
                                       .gradients = estimate.gradients_slot_bytes(),
                                       .snapshots = snapshot_bytes});
 }
 
-Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, std::uint32_t world, std::size_t device_memory) {
+Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, std::uint32_t world, std::size_t device_memory,
+                                  std::uint32_t evaluation_batches) {
+  if (evaluation_batches > most_evaluation_batches)
+    return Error{"validation.steps = " + std::to_string(config.validation.steps) + ": that is " + std::to_string(evaluation_batches) +
+                 " batches on each rank, and a plan holds at most " + std::to_string(most_evaluation_batches) +
+                 "; set fewer, or raise validation.local_batch_size"};
   const auto mesh = config.mesh(world);
   if (!mesh) return mesh.error();
   auto model = describe_model(config.model, ByteTokenizer::vocab_size);
@@ -152,6 +161,9 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   if (const std::string pattern = job.options.groups.unused(names_of(job.model)); !pattern.empty())
     return Error{"optimizer.param_groups: no parameter of " + job.model.name + " is left for match=" + pattern + "; the first is " +
                  names_of(job.model).front()};
+  if (evaluation_batches > 0)
+    job.options.evaluation = {static_cast<std::uint32_t>(config.validation.local_batch_size), static_cast<std::uint32_t>(config.validation.seq_len),
+                              config.data.isolate_documents};
   const auto slots = slots_of(config, job.model.units.size());
   if (!slots) return slots.error();
   job.slots = *slots;
@@ -159,6 +171,7 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   try {
     job.shape =
         shape_of(estimate_training(job.model, job.options), job.options, config.parallelism.fsdp_reshard_after_forward, config.elastic.keeps_snapshots());
+    job.shape.evaluation_batches = evaluation_batches;
   } catch (const std::invalid_argument& error) {
     return Error{error.what()};
   }
@@ -167,17 +180,6 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   job.plans = std::move(plans.value());
   if (auto checked = check_together(job); !checked) return checked.error();
   return job;
-}
-
-LoaderOptions loader_options(const JobConfig& config, std::uint32_t rank, std::uint32_t world) {
-  LoaderOptions options;
-  options.layout = {static_cast<std::uint32_t>(config.training.local_batch_size), static_cast<std::uint32_t>(config.training.seq_len)};
-  options.sampler = sampler_options(config.data, config.debug.seed, config.training.seq_len);
-  options.rank = rank;
-  options.ranks = world;
-  options.micro_batches = static_cast<std::uint32_t>(config.micro_batches(world));
-  options.global_rows = static_cast<std::uint64_t>(config.global_rows(world));
-  return options;
 }
 
 }  // namespace troupe

@@ -115,9 +115,10 @@ class LoaderProcess {
 
   void open_data() {
     const Welcome& welcome = client_->welcome();
-    const auto corpus = take(Corpus::open(corpus_options(config_.data)));
-    log_->info(fmt::format("loads for ranks {} + {} × i: {} documents, {} bytes of text", place_.rank.value(), hosts_, corpus->facts().documents,
-                           corpus->facts().text_bytes));
+    const Corpora corpora = take(open_corpora(sources_of(config_.data)));
+    for (const auto& corpus : corpora)
+      log_->info(fmt::format("loads for ranks {} + {} × i: {} documents, {} bytes of text", place_.rank.value(), hosts_, corpus->facts().documents,
+                             corpus->facts().text_bytes));
     const auto storage = make_posix_storage();
     const CheckpointStore own(std::filesystem::path(welcome.run_folder) / config_.checkpoint.folder, *storage);
     const auto point = take(restore_point_at(welcome.restore_step, config_.checkpoint, own, *storage));
@@ -129,7 +130,7 @@ class LoaderProcess {
         options.first_row = first_row;
       }
       batch_bytes_ = options.layout.bytes();
-      loaders_[Rank{rank}] = make_loader(corpus, options);
+      loaders_[Rank{rank}] = make_loader(corpora, options);
     }
   }
 

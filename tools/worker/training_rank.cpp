@@ -17,6 +17,7 @@
 #include "src/device/state_copies.hpp"
 #include "src/faults/fault_ledger.hpp"
 #include "src/metrics/progress_bar.hpp"
+#include "src/model/recompute_pareto.hpp"
 #include "src/model/shard_memory.hpp"
 #include "src/runtime/actor_system.hpp"
 #include "src/runtime/faulty_lane.hpp"
@@ -56,11 +57,15 @@ class TrainingRankBody final : public RankBody {
   [[nodiscard]] PlanHashes plan_hashes() const override {
     PlanHashes hashes;
     for (const CommunicatorKind kind : {CommunicatorKind::dp_shard, CommunicatorKind::dp_replicate, CommunicatorKind::world})
-      hashes[kind] = job_.plans.train.hash(kind) ^ (job_.plans.train_and_snapshot.operations.empty() ? 0 : job_.plans.train_and_snapshot.hash(kind) * 31);
+      for (std::size_t step = 0; step < step_kind_count; ++step) {
+        const Plan& plan = job_.plans.of(static_cast<StepKind>(step));
+        if (!plan.operations.empty()) hashes[kind] = hashes[kind] * 31 + plan.hash(kind);
+      }
     return hashes;
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override;
   void hand_over(EpochId epoch, Step step, std::uint32_t slot) override;
+  [[nodiscard]] DeviceInfo device() const override;
   void abort(const std::string& cause) noexcept override {
     halt_->store(1);
     options_.batches->abort(start_.rank, cause);
@@ -70,14 +75,20 @@ class TrainingRankBody final : public RankBody {
 
  private:
   void open_data(const EpochStart& start);
+  [[nodiscard]] LoaderOptions open_validation();
+  void watch_reads(LoaderOptions& loader) const;
+  [[nodiscard]] std::shared_ptr<const Corpus> open_corpus(CorpusOptions source) const;
   void connect(const EpochStart& start, const std::stop_token& stop);
   void fill_state(const EpochStart& start);
+  void draw_pareto() const;
 
   const TrainingRankOptions& options_;
   const JobConfig config_;  ///< of this epoch
   EpochStart start_;
   std::shared_ptr<FaultPlan> faults_;
   std::unique_ptr<Device> device_;
+  std::shared_ptr<const Corpus> validation_;  ///< null: none
+  LoaderOptions validation_loader_;
   TrainingJob job_;
   std::unique_ptr<Storage> storage_ = make_posix_storage();
   CheckpointStore checkpoints_;
@@ -99,11 +110,17 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
       start_(start),
       faults_(std::move(faults)),
       device_(open_device(config_, options.local_rank)),
-      job_(take(plan_training(config_, start.place(), start.world(), device_->host_visible() ? 0 : device_->info().memory_bytes))),
+      validation_loader_(open_validation()),
+      job_(take(plan_training(config_, start.place(), start.world(), device_->host_visible() ? 0 : device_->info().memory_bytes,
+                              validation_ ? validation_loader_.micro_batches : 0))),
       checkpoints_(options.run_folder / config_.checkpoint.folder, *storage_),
       model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
   fill_state(start);
   open_data(start);
+  if (validation_) {
+    validation_loader_.device = device_.get();
+    loader_ = with_validation(loader_, make_loader(validation_, validation_loader_), job_.options.micro_batches);
+  }
   if (config_.checkpoint.saves()) {
     SnapshotOptions snapshot{.rank = start.place(),
                              .world = start_.world(),
@@ -132,8 +149,10 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
                                                              .tracer = options_.tracer,
                                                              .log = &options_.runtime->log,
                                                              .layout = memory_layout_json(model_->estimate(), layout_)});
-  if (start.place() == 0 && start.epoch == EpochId{1})
-    tell_start(options_.runtime->log, config_, job_, *model_, layout_, device_->info(), start.first_step, start_.world());
+  if (start.place() == 0 && start.epoch == EpochId{1}) {
+    tell_start(options_.runtime->log, config_, job_, *model_, layout_, device(), start.first_step, start_.world());
+    draw_pareto();
+  }
   connect(start, stop);
 }
 
@@ -152,12 +171,30 @@ void TrainingRankBody::hand_over(EpochId epoch, Step step, std::uint32_t slot) {
   if (const Outcome outcome = done.get_future().get(); !outcome.ok()) throw std::runtime_error(outcome.cause);
 }
 
+void TrainingRankBody::draw_pareto() const {
+  if (!config_.activation_checkpoint.visualize_memory_budget_pareto) return;
+  const auto folder = options_.run_folder / "memory_budget_pareto";
+  const TrainingEstimate& estimate = model_->estimate();
+  const auto written = write_pareto(folder, memory_budget_pareto(job_.model, estimate.layout, estimate.tapes.sizes), job_.model.name);
+  if (!written) return options_.runtime->log.warning("activation_checkpoint.visualize_memory_budget_pareto: " + written.error().message);
+  options_.runtime->log.info("what each memory_budget costs and saves: " + folder.string());
+}
+
 /// Asked when the actors are there, and with them the slots.
 std::uint64_t TrainingRankBody::arena_bytes() const {
   const std::size_t planned = model_->device_bytes() + layout_.device_bytes, allocated = device_->allocated_bytes(Placement::device);
   if (planned != allocated && !std::exchange(told_of_memory_, true))
     options_.runtime->log.warning(fmt::format("device memory: {} bytes were planned, {} are allocated", planned, allocated));
   return allocated;
+}
+
+DeviceInfo TrainingRankBody::device() const {
+  DeviceInfo info = device_->info();
+  if (device_->host_visible()) info.memory_bytes = 0;
+  const MetricsSettings& metrics = config_.metrics;
+  if (metrics.peak_flops > 0) info.peak_flops = metrics.peak_flops;
+  if (metrics.peak_flops_fp8 > 0) info.peak_flops_fp8 = metrics.peak_flops_fp8;
+  return info;
 }
 
 void TrainingRankBody::fill_state(const EpochStart& start) {
@@ -194,6 +231,38 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
   }
 }
 
+std::shared_ptr<const Corpus> TrainingRankBody::open_corpus(CorpusOptions source) const {
+  Log& log = options_.runtime->log;
+  ProgressBar bar("indexing text", "MiB", 1048576, false, options_.runtime->clock, [&log](std::string_view text) {
+    while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+    log.info(text);
+  });
+  source.index_folder = (options_.run_folder / "index").string();  // the next start of this run finds it
+  if (start_.place() == 0) source.progress = [&bar](std::uint64_t read, std::uint64_t total) { bar.update(read, total); };
+  return take(Corpus::open(source));
+}
+
+LoaderOptions TrainingRankBody::open_validation() {
+  const JobConfig& config = config_;
+  if (!config.validation.enable) return {};
+  validation_ = open_corpus(corpus_options(config.data, config.validation));
+  auto loader = validation_loader_options(*validation_, config.data, config.validation, start_.place(), start_.world());
+  if (loader.micro_batches == 0)
+    throw std::runtime_error(fmt::format("validation.dataset_path: {} bytes of text make no row of validation.seq_len = {} tokens",
+                                         validation_->facts().text_bytes, config.validation.seq_len));
+  watch_reads(loader);
+  if (start_.place() == 0)
+    options_.runtime->log.info(
+        fmt::format("validation: {} rows of {} tokens in {} batches a rank", loader.global_rows, config.validation.seq_len, loader.micro_batches));
+  return loader;
+}
+
+void TrainingRankBody::watch_reads(LoaderOptions& loader) const {
+  loader.clock = &options_.runtime->clock;
+  loader.slow_read_seconds = config_.data.slow_read_seconds;
+  loader.warn = [&log = options_.runtime->log](const std::string& text) { log.warning(text); };
+}
+
 void TrainingRankBody::open_data(const EpochStart& start) {
   if (const auto hosts = static_cast<std::uint32_t>(config_.data.loader_hosts); hosts > 0) {
     if (!device_->host_visible())
@@ -202,28 +271,21 @@ void TrainingRankBody::open_data(const EpochStart& start) {
     loader_ = options_.batches->program(*options_.runtime, start.epoch, start.rank, loader_rank(number, start_.world()));
     return options_.runtime->log.info(fmt::format("data: batches come from loader process {}", number));
   }
-  Log& log = options_.runtime->log;
-  ProgressBar bar("indexing text", "MiB", 1048576, false, options_.runtime->clock, [&log](std::string_view text) {
-    while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
-    log.info(text);
-  });
-  CorpusOptions source = corpus_options(config_.data);
-  source.index_folder = (options_.run_folder / "index").string();  // the next start of this run finds it
-  if (start.place() == 0) source.progress = [&bar](std::uint64_t read, std::uint64_t total) { bar.update(read, total); };
-  const auto corpus = take(Corpus::open(source));
+  Corpora corpora;
+  for (const CorpusOptions& source : sources_of(config_.data)) corpora.push_back(open_corpus(source));
   LoaderOptions loader = loader_options(config_, start.place(), start.world());
   if (start.restore_step > Step{0}) {
     loader.first_step = start.first_step;
     loader.first_row = start.data_row;
   }
-  if (start.place() == 0 && start.epoch == EpochId{1})
-    options_.runtime->log.info(
-        fmt::format("data: {} files, {} documents, {} bytes of text", corpus->files().size(), corpus->facts().documents, corpus->facts().text_bytes));
+  for (std::size_t i = 0; i < corpora.size() && start.place() == 0 && start.epoch == EpochId{1}; ++i) {
+    const Corpus& corpus = *corpora[i];
+    options_.runtime->log.info(fmt::format("data: {} files, {} documents, {} bytes of text{}", corpus.files().size(), corpus.facts().documents,
+                                           corpus.facts().text_bytes, corpora.size() > 1 ? fmt::format(", weight {}", loader.blend[i]) : ""));
+  }
   loader.device = device_.get();
-  loader.clock = &options_.runtime->clock;
-  loader.slow_read_seconds = config_.data.slow_read_seconds;
-  loader.warn = [&log](const std::string& text) { log.warning(text); };
-  loader_ = make_loader(corpus, loader);
+  watch_reads(loader);
+  loader_ = make_loader(corpora, loader);
 }
 
 void TrainingRankBody::connect(const EpochStart& start, const std::stop_token& stop) {
@@ -254,7 +316,7 @@ RankParts TrainingRankBody::parts() {
   parts.first_step = start_.first_step;
   parts.plans = std::make_shared<const PlanSet>(job_.plans);
   parts.slots = job_.slots;
-  parts.batch = job_.options.batch;
+  parts.batch = largest_batch(job_.options);
   parts.units = model_->units();
   parts.device = device_.get();
   LaneObserver* const observer = options_.tracer != nullptr ? &options_.tracer->lanes_of(start_.rank) : nullptr;

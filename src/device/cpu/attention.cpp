@@ -12,26 +12,31 @@ bool attention_shapes(const TensorView& q, const TensorView& k, const TensorView
   return lse.shape == Shape{q.shape[0], q.shape[2], q.shape[1]} && lse.dtype == Arguments::wide(q.dtype);
 }
 
+bool starts_fit(const TensorView& starts, const TensorView& q) {
+  return starts.data == nullptr || (starts.dtype == DType::i32 && starts.shape == Shape{q.shape[0], q.shape[1]});
+}
+
 bool alike(const TensorView& a, const TensorView& b) { return a.shape == b.shape && a.dtype == b.dtype; }
 
-constexpr const char* rule = "q, out [B,S,H,d], k, v [B,S,KV,d] of one floating type with H a multiple of KV, lse [B,H,S] float32 (float64 beside float64)";
+constexpr const char* rule =
+    "q, out [B,S,H,d], k, v [B,S,KV,d] of one floating type with H a multiple of KV, lse [B,H,S] float32 (float64 beside float64), starts int32 [B,S] or none";
 
 }  // namespace
 
-void CpuKernels::attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse) {
+void CpuKernels::attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse, TensorView starts) {
   const Arguments arguments("attention", rule, {{"q", q}, {"k", k}, {"v", v}, {"out", out}, {"lse", lse}});
-  arguments.require(attention_shapes(q, k, v, lse) && alike(q, out));
-  if (q.dtype != DType::f64) return attention_blocks(q, k, v, scale, out, lse, scratch_);
-  attention_reference(q, k, v, scale, out, lse);
+  arguments.require(attention_shapes(q, k, v, lse) && alike(q, out) && starts_fit(starts, q));
+  if (q.dtype != DType::f64) return attention_blocks(q, k, v, scale, out, lse, starts, scratch_);
+  attention_reference(q, k, v, scale, out, lse, starts);
 }
 
 void CpuKernels::attention_backward(Stream&, TensorView dout, TensorView q, TensorView k, TensorView v, TensorView out, TensorView lse, double scale,
-                                    TensorView dq, TensorView dk, TensorView dv) {
+                                    TensorView dq, TensorView dk, TensorView dv, TensorView starts) {
   const Arguments arguments("attention_backward", rule,
                             {{"dout", dout}, {"q", q}, {"k", k}, {"v", v}, {"out", out}, {"lse", lse}, {"dq", dq}, {"dk", dk}, {"dv", dv}});
-  arguments.require(attention_shapes(q, k, v, lse) && alike(q, out) && alike(q, dout) && alike(q, dq) && alike(k, dk) && alike(k, dv));
-  if (q.dtype != DType::f64) return attention_blocks_backward(dout, q, k, v, out, lse, scale, dq, dk, dv, scratch_);
-  attention_reference_backward(dout, q, k, v, out, lse, scale, dq, dk, dv);
+  arguments.require(attention_shapes(q, k, v, lse) && alike(q, out) && alike(q, dout) && alike(q, dq) && alike(k, dk) && alike(k, dv) && starts_fit(starts, q));
+  if (q.dtype != DType::f64) return attention_blocks_backward(dout, q, k, v, out, lse, scale, dq, dk, dv, starts, scratch_);
+  attention_reference_backward(dout, q, k, v, out, lse, scale, dq, dk, dv, starts);
 }
 
 }  // namespace troupe::cpu

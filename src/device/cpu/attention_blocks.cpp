@@ -31,6 +31,11 @@ struct Extents {
   [[nodiscard]] std::int64_t key_head(std::int64_t b, std::int64_t h) const { return (b * sequence * kv_heads + h) * width; }
 };
 
+/// [S] of one sequence; null: all keys from 0 on are seen.
+const std::int32_t* starts_of(const TensorView& starts, const Extents& e, std::int64_t b) {
+  return starts.data == nullptr ? nullptr : starts.as<const std::int32_t>() + b * e.sequence;
+}
+
 /// One head of a [S, heads, d] tensor into rows [padded, room]; `stride` between tokens.
 template <class T>
 TROUPE_VECTORISED void load_rows(const T* from, std::int64_t stride, const Extents& e, float factor, float* to) {
@@ -58,9 +63,10 @@ TROUPE_VECTORISED void store_rows(const float* from, const Extents& e, T* to, st
   }
 }
 
-/// Scores become exp(score − top) with zeros from `valid` on; returns top, and their sum through `sum`.
-TROUPE_VECTORISED float soften_row(float* scores, std::int64_t valid, std::int64_t columns, float& sum) {
+/// Scores become exp(score − top) with zeros before `begin` and from `valid` on; returns top, and their sum through `sum`.
+TROUPE_VECTORISED float soften_row(float* scores, std::int64_t begin, std::int64_t valid, std::int64_t columns, float& sum) {
   float tops[sum_parts], parts[sum_parts] = {};
+  for (std::int64_t j = 0; j < begin; ++j) scores[j] = scores[begin];
   for (std::int64_t i = 0; i < sum_parts; ++i) tops[i] = scores[0];
   std::int64_t j = 0;
   for (; j + sum_parts <= valid; j += sum_parts) {
@@ -72,6 +78,7 @@ TROUPE_VECTORISED float soften_row(float* scores, std::int64_t valid, std::int64
 #pragma GCC ivdep
   for (j = 0; j < valid; ++j) scores[j] = exponential(scores[j] - top);
   for (j = valid; j < columns; ++j) scores[j] = 0;
+  for (j = 0; j < begin; ++j) scores[j] = 0;
   for (j = 0; j < columns; j += sum_parts) {  // columns: a multiple of 16
     for (std::int64_t i = 0; i < sum_parts; ++i) parts[i] += scores[j + i];
   }
@@ -88,7 +95,7 @@ TROUPE_VECTORISED void store_scaled(const float* from, float factor, T* to, std:
 /// The heads of a group over one key head.
 template <class T>
 void forward_group(const TensorView& q, const TensorView& k, const TensorView& v, double scale, const TensorView& out, const TensorView& lse, const Extents& e,
-                   std::int64_t b, std::int64_t head, Scratch& scratch) {
+                   const std::int32_t* starts, std::int64_t b, std::int64_t head, Scratch& scratch) {
   float* keys = scratch.take<float>(Scratch::Use::left, 4 * e.matrix() + block * (e.score_stride() + e.room));
   float *key_panels = keys + e.matrix(), *values = key_panels + e.matrix(), *queries = values + e.matrix();
   float *scores = queries + e.matrix(), *sums = scores + block * e.score_stride();
@@ -104,7 +111,7 @@ void forward_group(const TensorView& q, const TensorView& k, const TensorView& v
       float row_sums[block];
       const std::int64_t rows = std::min(block, e.sequence - first);
       for (std::int64_t i = 0; i < rows; ++i) {
-        const float top = soften_row(scores + i * e.score_stride(), first + i + 1, columns, row_sums[i]);
+        const float top = soften_row(scores + i * e.score_stride(), starts == nullptr ? 0 : starts[first + i], first + i + 1, columns, row_sums[i]);
         lse.as<float>()[(b * e.heads + h) * e.sequence + first + i] = top + std::log(row_sums[i]);
       }
       block_product({scores, e.score_stride(), 1}, {values, block_panel, e.room}, block, columns, e.room, sums, e.room, false);
@@ -115,13 +122,17 @@ void forward_group(const TensorView& q, const TensorView& k, const TensorView& v
   }
 }
 
-/// p = exp(score × scale − lse), ds = p (dp − along) scale; overwrite scores and dp. Zero above the diagonal and in padded rows.
-TROUPE_VECTORISED void differentiate(float* scores, float* products, const float* lse, const float* along, float scale, std::int64_t rows, bool diagonal) {
+/// p = exp(score × scale − lse), ds = p (dp − along) scale; overwrite scores and dp. Zero above the diagonal, in padded rows, and for keys (the first of
+/// the block is `key`) before the rows' `starts`.
+TROUPE_VECTORISED void differentiate(float* scores, float* products, const float* lse, const float* along, float scale, std::int64_t rows, bool diagonal,
+                                     const std::int32_t* starts, std::int64_t key) {
   for (std::int64_t i = 0; i < block; ++i, scores += block, products += block) {
     const std::int64_t valid = i >= rows ? 0 : diagonal ? i + 1 : block;
+    const std::int64_t begin = starts == nullptr || i >= rows ? 0 : std::clamp<std::int64_t>(starts[i] - key, 0, valid);
     const float log_sum = i < rows ? lse[i] : 0.0F, a = along[i];
+    for (std::int64_t j = 0; j < begin; ++j) scores[j] = products[j] = 0;
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < valid; ++j) {
+    for (std::int64_t j = begin; j < valid; ++j) {
       const float p = exponential(scores[j] * scale - log_sum);
       scores[j] = p;
       products[j] = p * (products[j] - a) * scale;
@@ -156,7 +167,7 @@ struct BackwardRoom {
 };
 
 /// Adds one query head's part to dkeys and dvalues, and makes its dqueries.
-void backward_head(const BackwardRoom& room, const float* lse, float scale, const Extents& e) {
+void backward_head(const BackwardRoom& room, const float* lse, float scale, const Extents& e, const std::int32_t* starts) {
   std::fill_n(room.dqueries, e.matrix(), 0.0F);
   for (std::int64_t key = 0; key < e.padded; key += block) {
     const std::int64_t panels = key * e.room;  // the block's panels start here
@@ -166,7 +177,8 @@ void backward_head(const BackwardRoom& room, const float* lse, float scale, cons
                     false);
       block_product({room.dout + at, e.room, 1}, {room.value_panels + panels, e.room * block_panel, block_panel}, block, e.room, block, room.products, block,
                     false);
-      differentiate(room.scores, room.products, lse + query, room.along + query, scale, std::min(block, e.sequence - query), query == key);
+      differentiate(room.scores, room.products, lse + query, room.along + query, scale, std::min(block, e.sequence - query), query == key,
+                    starts == nullptr ? nullptr : starts + query, key);
       block_product({room.scores, 1, block}, {room.dout + at, block_panel, e.room}, block, block, e.room, room.dvalues + panels, e.room, true);
       block_product({room.products, 1, block}, {room.queries + at, block_panel, e.room}, block, block, e.room, room.dkeys + panels, e.room, true);
       block_product({room.products, block, 1}, {room.keys + panels, block_panel, e.room}, block, block, e.room, room.dqueries + at, e.room, true);
@@ -177,15 +189,15 @@ void backward_head(const BackwardRoom& room, const float* lse, float scale, cons
 }  // namespace
 
 void attention_blocks(const TensorView& q, const TensorView& k, const TensorView& v, double scale, const TensorView& out, const TensorView& lse,
-                      ScratchOfThreads& scratch) {
+                      const TensorView& starts, ScratchOfThreads& scratch) {
   const Extents e(q, k);
   in_parallel(e.batch * e.kv_heads, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t n = first; n < last; ++n) {
       const std::int64_t b = n / e.kv_heads, head = n % e.kv_heads;
       if (q.dtype == DType::bf16) {
-        forward_group<BFloat16>(q, k, v, scale, out, lse, e, b, head, scratch.mine());
+        forward_group<BFloat16>(q, k, v, scale, out, lse, e, starts_of(starts, e, b), b, head, scratch.mine());
       } else {
-        forward_group<float>(q, k, v, scale, out, lse, e, b, head, scratch.mine());
+        forward_group<float>(q, k, v, scale, out, lse, e, starts_of(starts, e, b), b, head, scratch.mine());
       }
     }
   });
@@ -195,8 +207,8 @@ namespace {
 
 template <class T>
 void backward_group(const TensorView& dout, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out, const TensorView& lse,
-                    double scale, const TensorView& dq, const TensorView& dk, const TensorView& dv, const Extents& e, std::int64_t b, std::int64_t head,
-                    Scratch& scratch) {
+                    double scale, const TensorView& dq, const TensorView& dk, const TensorView& dv, const Extents& e, const std::int32_t* starts,
+                    std::int64_t b, std::int64_t head, Scratch& scratch) {
   const BackwardRoom room(e, scratch);
   const std::int64_t key_stride = e.kv_heads * e.width, query_stride = e.heads * e.width, key_at = e.key_head(b, head);
   load_rows(v.as<const T>() + key_at, key_stride, e, 1.0F, room.keys);
@@ -211,7 +223,7 @@ void backward_group(const TensorView& dout, const TensorView& q, const TensorVie
     load_rows(out.as<const T>() + at, query_stride, e, 1.0F, room.queries);
     dot_rows(room.dout, room.queries, e, room.along);
     load_rows(q.as<const T>() + at, query_stride, e, 1.0F, room.queries);
-    backward_head(room, lse.as<const float>() + (b * e.heads + h) * e.sequence, static_cast<float>(scale), e);
+    backward_head(room, lse.as<const float>() + (b * e.heads + h) * e.sequence, static_cast<float>(scale), e, starts);
     store_rows(room.dqueries, e, dq.as<T>() + at, query_stride);
   }
   store_rows(room.dkeys, e, dk.as<T>() + key_at, key_stride);
@@ -221,16 +233,16 @@ void backward_group(const TensorView& dout, const TensorView& q, const TensorVie
 }  // namespace
 
 void attention_blocks_backward(const TensorView& dout, const TensorView& q, const TensorView& k, const TensorView& v, const TensorView& out,
-                               const TensorView& lse, double scale, const TensorView& dq, const TensorView& dk, const TensorView& dv,
+                               const TensorView& lse, double scale, const TensorView& dq, const TensorView& dk, const TensorView& dv, const TensorView& starts,
                                ScratchOfThreads& scratch) {
   const Extents e(q, k);
   in_parallel(e.batch * e.kv_heads, 1, [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t n = first; n < last; ++n) {
       const std::int64_t b = n / e.kv_heads, head = n % e.kv_heads;
       if (q.dtype == DType::bf16) {
-        backward_group<BFloat16>(dout, q, k, v, out, lse, scale, dq, dk, dv, e, b, head, scratch.mine());
+        backward_group<BFloat16>(dout, q, k, v, out, lse, scale, dq, dk, dv, e, starts_of(starts, e, b), b, head, scratch.mine());
       } else {
-        backward_group<float>(dout, q, k, v, out, lse, scale, dq, dk, dv, e, b, head, scratch.mine());
+        backward_group<float>(dout, q, k, v, out, lse, scale, dq, dk, dv, e, starts_of(starts, e, b), b, head, scratch.mine());
       }
     }
   });

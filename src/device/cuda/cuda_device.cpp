@@ -106,7 +106,9 @@ class CudaDevice final : public Device {
         kernels_(options.index, options.deterministic) {
     info_.id = {DeviceKind::cuda, options.index};
     info_.name = facts_.name;
-    info_.peak_flops = peak_flops_of(facts_.name);
+    const PeakFlops peak = peak_flops_of(facts_.name);
+    info_.peak_flops = peak.bf16;
+    info_.peak_flops_fp8 = peak.fp8;
     info_.memory_bytes = facts_.totalGlobalMem;
     info_.fp8_emulated = false;
   }
@@ -155,16 +157,17 @@ class CudaDevice final : public Device {
 
 }  // namespace
 
-double peak_flops_of(std::string_view name) noexcept {
-  struct Peak {
-    std::string_view part;
-    double flops;
-  };
-  constexpr std::array<Peak, 6> peaks{{{"H200", 989e12}, {"H100 PCIe", 756e12}, {"H100", 989e12}, {"GH200", 989e12}, {"B200", 2250e12}, {"A100", 312e12}}};
-  for (const Peak& peak : peaks) {
-    if (name.find(peak.part) != std::string_view::npos) return peak.flops;
+PeakFlops peak_flops_of(std::string_view name) noexcept {
+  constexpr std::array<std::pair<std::string_view, PeakFlops>, 6> known{{{"H200", {989e12, 1979e12}},
+                                                                         {"H100 PCIe", {756e12, 1513e12}},
+                                                                         {"H100", {989e12, 1979e12}},
+                                                                         {"GH200", {989e12, 1979e12}},
+                                                                         {"B200", {2250e12, 4500e12}},
+                                                                         {"A100", {312e12, 0}}}};
+  for (const auto& [part, peak] : known) {
+    if (name.find(part) != std::string_view::npos) return peak;
   }
-  return 0;
+  return {};
 }
 
 std::unique_ptr<Device> make_cuda_device(const CudaOptions& options) { return std::make_unique<CudaDevice>(options); }

@@ -16,7 +16,11 @@ struct CudaOptions {
 /// Throws std::runtime_error in plain words: no such device, a compute capability that the plug-in has no code for.
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(const CudaOptions& options);
 
-/// Dense bf16 FLOP/s of a device by its name, from the vendor's datasheets; 0: unknown. Pure.
-[[nodiscard]] double peak_flops_of(std::string_view name) noexcept;
+/// FLOP/s of dense matrix products; 0: unknown, or the device has none.
+struct PeakFlops {
+  double bf16 = 0, fp8 = 0;
+};
+/// Of a device by its name, from the vendor's datasheets. Pure.
+[[nodiscard]] PeakFlops peak_flops_of(std::string_view name) noexcept;
 
 }  // namespace troupe::cuda

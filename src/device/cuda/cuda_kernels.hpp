@@ -37,9 +37,9 @@ class CudaKernels final : public Kernels, public FusedKernels {
   void rms_norm_backward(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
                          bool accumulate_dw) override;
   void rotary(Stream&, TensorView x, TensorView table, bool inverse) override;
-  void attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse) override;
+  void attention(Stream&, TensorView q, TensorView k, TensorView v, double scale, TensorView out, TensorView lse, TensorView starts) override;
   void attention_backward(Stream&, TensorView dout, TensorView q, TensorView k, TensorView v, TensorView out, TensorView lse, double scale, TensorView dq,
-                          TensorView dk, TensorView dv) override;
+                          TensorView dk, TensorView dv, TensorView starts) override;
   void swiglu(Stream&, TensorView gate, TensorView up, TensorView out) override;
   void swiglu_backward(Stream&, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup) override;
   void add(Stream&, TensorView a, TensorView b, TensorView out) override;

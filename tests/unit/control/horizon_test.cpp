@@ -54,6 +54,17 @@ TEST(Horizon, WhereSavesAreWaitedForNoStepIsGrantedMeanwhile) {
   EXPECT_FALSE(beside.waits(Step{4}, true));
 }
 
+TEST(Horizon, ValidationIsDueAfterAnyKindOfStep) {
+  StepPolicy validating = policy(6);
+  validating.evaluation_due = [](Step step) { return step.value() % 2 == 0; };
+  HorizonBook book(validating, Step{2});
+  const auto grants = book.advance(Step{3});
+  ASSERT_EQ(grants.size(), 3U);
+  EXPECT_EQ(grants[0].kind, StepKind::train);
+  EXPECT_EQ(grants[1].kind, StepKind::train_snapshot_and_evaluate);
+  EXPECT_EQ(grants[2].kind, StepKind::train);
+}
+
 TEST(Horizon, StopTakesEffectAtTheFirstStepNotYetGranted) {
   HorizonBook book(policy(100), Step{0});
   (void)book.advance(Step{0});

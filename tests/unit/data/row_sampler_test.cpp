@@ -45,6 +45,47 @@ class RowSamplerTest : public ::testing::Test {
   int files_ = 0;
 };
 
+// B011: "ab", "c", "def" with eos, without bos: 3, 2 and 4 tokens, which begin at 0, 3 and 5 and end at 9.
+TEST_F(RowSamplerTest, StoredLengthsCountExactlyTheTokensOfADocument) {
+  const auto corpus = jsonl({"ab", "c", "def"});
+  const SamplerOptions options{.shuffle = false, .add_bos = false, .mask_document_boundaries = false, .seq_len = 9};
+  EXPECT_EQ(positions_of_pass(*corpus, options), 9U);
+  RowSampler sampler(corpus, options);
+  EXPECT_EQ(row_of(sampler, 0, 9).tokens, (Tokens{97, 98, 257, 99, 257, 100, 101, 102, 257}));
+  std::vector<std::uint64_t> lengths;
+  for (const RowPiece& piece : sampler.pieces(0)) lengths.push_back(piece.count);
+  EXPECT_EQ(lengths, (std::vector<std::uint64_t>{3, 2, 4}));
+}
+
+// B022
+TEST_F(RowSamplerTest, ARowTellsWhereTheDocumentOfEachTokenBegins) {
+  RowSampler sampler(jsonl({"ab", "c"}), {.shuffle = false, .seq_len = 8});
+  Tokens tokens(8), labels(8), starts(8);
+  (void)sampler.row(0, tokens, labels, starts);
+  EXPECT_EQ(tokens, (Tokens{256, 97, 98, 256, 99, 256, 97, 98}));
+  EXPECT_EQ(starts, (Tokens{0, 0, 0, 3, 3, 5, 5, 5}));
+  (void)sampler.row(1, tokens, labels, starts);
+  EXPECT_EQ(tokens[0], 256);
+  EXPECT_EQ(starts, (Tokens{0, 0, 2, 2, 2, 5, 5, 7})) << "in the row, not in the data";
+}
+
+TEST_F(RowSamplerTest, BlendedRowsAreThoseOfTheirSourcesInTurn) {
+  const auto a = jsonl({"aaaa", "aaa"}), b = jsonl({"bbbb"});
+  const SamplerOptions options{.shuffle = false, .seq_len = 5};
+  BlendedRows rows({a, b}, {2, 1}, options);
+  RowSampler of_a(a, options), of_b(b, options);
+  std::uint64_t next_a = 0, next_b = 0;
+  for (std::uint64_t k = 0; k < 30; ++k) {
+    Tokens tokens(5), labels(5);
+    (void)rows.row(k, tokens, labels);
+    const BlendedRows::Origin origin = rows.origin(k);
+    EXPECT_EQ(tokens, origin.source == 0 ? row_of(of_a, next_a, 5).tokens : row_of(of_b, next_b, 5).tokens) << k;
+    EXPECT_EQ(origin.row, origin.source == 0 ? next_a++ : next_b++) << "small sources begin again, none is left out";
+  }
+  EXPECT_EQ(next_a, 20U);
+  EXPECT_THROW(BlendedRows({a, b}, {1}, options), std::invalid_argument);
+}
+
 // B019
 TEST_F(RowSamplerTest, EveryTokenOfALongDocumentButTheFirstIsATargetOnce) {
   std::string bytes;

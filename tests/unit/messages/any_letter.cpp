@@ -86,6 +86,7 @@ kj::Array<capnp::word> filled_letter(LetterKind kind) {
   case LetterKind::UPPER: fill(DynamicStruct::Builder(Body<schema::Type>::init(envelope))); break;
     TROUPE_LETTER_KINDS(TROUPE_FILL)
 #undef TROUPE_FILL
+    case LetterKind::RETIRED14: break;
   }
   return capnp::messageToFlatArray(builder);
 }

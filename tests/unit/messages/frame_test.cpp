@@ -214,17 +214,17 @@ TEST(CheckLetter, RefusesIndicesOutsideTheirTables) {
   EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initLaneDone().setLane(6); })));
   EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initLaneDone().setOutcome(3); })));
   EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initJoin().initPlanHashes(1)[0].setCommunicator(4); })));
-  EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initStepBegin().setKind(static_cast<schema::StepKind>(2)); })));
+  EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initStepBegin().setKind(static_cast<schema::StepKind>(4)); })));
   EXPECT_TRUE(is_value(problem_of([](auto e) { e.getBody().initHorizon().initGrants(2)[1].setKind(static_cast<schema::StepKind>(9)); })));
 }
 
 TEST(CheckLetter, RefusesPointersThatMultiplyTheMessage) {
-  // Many entries whose names all point at one long text: small on the wire, huge to walk.
+  // Many rules that all point at one long text: small on the wire, huge to walk.
   capnp::MallocMessageBuilder builder(std::uint32_t{4096});
   auto envelope = builder.initRoot<schema::Envelope>();
-  auto entries = envelope.getBody().initMetricBatch().initEntries(300);
+  auto entries = envelope.getBody().initFaultRules().initRules(300);
   const std::string text(800, 'x');
-  entries[0].setName(text.c_str());
+  entries.set(0, text.c_str());
   auto words = capnp::messageToFlatArray(builder);
   auto* all = reinterpret_cast<std::uint64_t*>(words.begin());
   // Find entry 0's text pointer: a byte list of 801 elements.
@@ -235,7 +235,7 @@ TEST(CheckLetter, RefusesPointersThatMultiplyTheMessage) {
   ASSERT_NE(at, 0U);
   const auto target = static_cast<std::int64_t>(at) + 1 + (static_cast<std::int32_t>(static_cast<std::uint32_t>(all[at])) >> 2);
   for (std::size_t entry = 1; entry < 300; ++entry) {
-    const std::size_t i = at + entry * 2;
+    const std::size_t i = at + entry;
     const auto offset = static_cast<std::uint32_t>(static_cast<std::int32_t>(target - static_cast<std::int64_t>(i) - 1) * 4) | 1U;
     all[i] = (all[at] & 0xffffffff00000000ULL) | offset;
   }

@@ -109,13 +109,13 @@ TEST(Letter, LongerThanTheScratchIsStillOneSegment) {
 
 TEST(Letter, ThatOutgrowsTheLimitIsRefusedByName) {
   try {
-    (void)write<schema::MetricBatch>(heading(), [](auto body) {
-      auto entries = body.initEntries(50000);
-      for (auto entry : entries) entry.setName("a long name of a tensor, as of a model with many layers");
+    (void)write<schema::FaultRules>(heading(), [](auto body) {
+      auto rules = body.initRules(50000);
+      for (unsigned i = 0; i < rules.size(); ++i) rules.set(i, "site=collective kind=reduce rank=1 step=70 action=stall");
     });
-    FAIL() << "50,000 entries fit into " << max_letter_bytes << " bytes";
+    FAIL() << "50,000 rules fit into " << max_letter_bytes << " bytes";
   } catch (const std::length_error& error) {
-    EXPECT_NE(std::string(error.what()).find("MetricBatch"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("FaultRules"), std::string::npos) << error.what();
   }
 }
 

@@ -152,6 +152,26 @@ TEST(Console, TheLineHasTorchtitansForm) {
   EXPECT_THAT(*known.add(step(1)), HasSubstr("memory:  0.06GiB(50.00%)  tps: 2,000  tflops: 2.00  mfu: 20.00%"));
 }
 
+TEST(Console, AValidationHasTorchtitansFormToo) {
+  StepMetrics validated = step(20);
+  validated.validation_loss = 2.1034;
+  validated.validation_tokens = 16384;
+  validated.validation_seconds = 4;
+  ConsoleReporter reporter({}, {}, false);
+  EXPECT_EQ(reporter.validation(validated), "validate step: 20  loss:  2.1034  memory:  0.06GiB  tps: " + with_thousands(4096.0 / validated.ranks, 0));
+  reporter.set_rates({.memory_bytes = 128U << 20U});
+  EXPECT_THAT(reporter.validation(validated), HasSubstr("memory:  0.06GiB(50.00%)  tps: "));
+}
+
+TEST(MetricsFile, ALineTellsOfAValidationWhereThereWasOne) {
+  StepMetrics metrics = step(1);
+  EXPECT_THAT(metrics_line(metrics, {}), ::testing::Not(HasSubstr("validation")));
+  metrics.validation_loss = 2.5;
+  metrics.validation_tokens = 64;
+  metrics.validation_seconds = 0.25;
+  EXPECT_THAT(metrics_line(metrics, {}), HasSubstr(R"(,"validation_loss":2.5,"validation_tokens":64,"validation_seconds":0.25})"));
+}
+
 TEST(Console, ColoursOnATerminalOnlyAndNotWhenDisabled) {
   EXPECT_THAT(*ConsoleReporter({}, {}, true).add(step(1)), HasSubstr("\033[31mstep:"));
   EXPECT_THAT(*ConsoleReporter({}, {}, false).add(step(1)), ::testing::Not(HasSubstr("\033")));

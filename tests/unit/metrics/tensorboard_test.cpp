@@ -164,6 +164,15 @@ TEST(Scalars, HaveTorchtitansNamesAndLeaveOutSharesOfTheUnknown) {
   EXPECT_EQ(value(known, "mfu_causal(%)"), 5);
   EXPECT_EQ(value(known, "mfu_fp8(%)"), 5);
   EXPECT_EQ(value(known, "memory/max_reserved(%)"), 25);
+  metrics.validation_loss = 3;
+  metrics.validation_tokens = 400;
+  metrics.validation_seconds = 2;
+  const auto validation = validation_scalars(metrics, rates_of(0, 0, 4ULL << 30U));
+  EXPECT_EQ(value(validation, "validation_metrics/loss"), 3);
+  EXPECT_EQ(value(validation, "validation_metrics/throughput(tps)"), 100) << "of each of two devices";
+  EXPECT_EQ(value(validation, "validation_metrics/memory/max_active(GiB)"), 1);
+  EXPECT_EQ(value(validation, "validation_metrics/memory/max_reserved(%)"), 25);
+  EXPECT_EQ(value(validation_scalars(metrics, {}), "validation_metrics/memory/max_reserved(%)"), std::nullopt);
 }
 
 }  // namespace

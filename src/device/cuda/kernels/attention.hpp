@@ -15,6 +15,7 @@ struct Attention {
   std::int64_t batch, sequence, heads, kv_heads, head_size;
   std::int64_t q_stride, k_stride, v_stride, out_stride;
   float scale;
+  const std::int32_t* starts = nullptr;  ///< [batch, sequence], rising: the first key that a query sees; null: key 0. Own kernels only.
 };
 
 struct AttentionBackward {

@@ -186,8 +186,8 @@ FusedAttention::~FusedAttention() {
 bool FusedAttention::takes(const Attention& a) {
   const auto at = [](const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0; };
   const bool strides = a.q_stride % 8 == 0 && a.k_stride % 8 == 0 && a.v_stride % 8 == 0 && a.out_stride % 8 == 0;
-  return a.type == Element::bf16 && a.head_size % 8 == 0 && a.head_size <= 128 && a.sequence > 1 && strides && at(a.q) && at(a.k) && at(a.v) && at(a.out) &&
-         compute_capability() >= 80;
+  return a.starts == nullptr && a.type == Element::bf16 && a.head_size % 8 == 0 && a.head_size <= 128 && a.sequence > 1 && strides && at(a.q) && at(a.k) &&
+         at(a.v) && at(a.out) && compute_capability() >= 80;
 }
 
 std::size_t FusedAttention::workspace(const Attention& call) { return parts_->plan(call).workspace; }

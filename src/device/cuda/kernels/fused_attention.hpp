@@ -15,7 +15,8 @@ class FusedAttention {
   FusedAttention(const FusedAttention&) = delete;
   FusedAttention& operator=(const FusedAttention&) = delete;
 
-  /// bf16, head size a multiple of 8 up to 128, more than one token, 16-byte aligned, strides multiples of 8, compute capability 8.0 or newer.
+  /// All keys up to a query's own, bf16, head size a multiple of 8 up to 128, more than one token, 16-byte aligned, strides multiples of 8, compute
+  /// capability 8.0 or newer.
   [[nodiscard]] static bool takes(const Attention& call);
 
   /// Bytes that `forward` or `backward` of this shape needs; makes the plan.

@@ -52,6 +52,8 @@ __device__ const T* at(const void* data, const Attention& a, std::int64_t stride
   return static_cast<const T*>(data) + (b * a.sequence + s) * stride + h * a.head_size;
 }
 
+__device__ std::int64_t first_key(const Attention& a, const Place& p) { return a.starts == nullptr ? 0 : a.starts[p.sequence * a.sequence + p.row]; }
+
 template <class T>
 __global__ void __launch_bounds__(warps* lanes) forward_kernel(const Attention a) {
   const Place p = place_of(a.batch, a.heads, a.sequence);
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(warps* lanes) forward_kernel(const Attention a
   Row q, other, sum = {};
   load_row(at<T>(a.q, a, a.q_stride, p.sequence, p.row, p.head), size, q);
   float top = -INFINITY, total = 0;
-  for (std::int64_t j = 0; j <= p.row; ++j) {
+  for (std::int64_t j = first_key(a, p); j <= p.row; ++j) {
     load_row(at<T>(a.k, a, a.k_stride, p.sequence, j, kv), size, other);
     const float score = dot(q, other) * a.scale;
     const float before = top;
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(warps* lanes) query_kernel(const AttentionBack
   load_row(at<T>(a.out, a, a.out_stride, p.sequence, p.row, p.head), size, k);
   const float pull = dot(gradient, k), lse = a.lse[row];
   if (threadIdx.x % lanes == 0) along[row] = pull;
-  for (std::int64_t j = 0; j <= p.row; ++j) {
+  for (std::int64_t j = first_key(a, p); j <= p.row; ++j) {
     load_row(at<T>(a.k, a, a.k_stride, p.sequence, j, kv), size, k);
     load_row(at<T>(a.v, a, a.v_stride, p.sequence, j, kv), size, v);
     add_scaled(sum, expf(dot(q, k) * a.scale - lse) * (dot(gradient, v) - pull) * a.scale, k);
@@ -113,6 +115,7 @@ __global__ void __launch_bounds__(warps* lanes) key_kernel(const AttentionBackwa
   load_row(at<T>(a.v, a, a.v_stride, p.sequence, p.row, p.head), size, v);
   for (std::int64_t h = p.head * group; h < (p.head + 1) * group; ++h) {
     for (std::int64_t i = p.row; i < a.sequence; ++i) {
+      if (a.starts != nullptr && a.starts[p.sequence * a.sequence + i] > p.row) break;  // nor does any later row see it
       const std::int64_t row = (p.sequence * a.heads + h) * a.sequence + i;
       load_row(at<T>(a.q, a, a.q_stride, p.sequence, i, h), size, q);
       load_row(at<T>(call.dout, a, call.dout_stride, p.sequence, i, h), size, gradient);

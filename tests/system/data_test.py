@@ -1,0 +1,148 @@
+"""Validation beside the training, compressed files, and what `troupe data inspect` shows."""
+import gzip
+import json
+import random
+import re
+import subprocess
+import unittest
+
+from job import Job, TROUPE
+
+VALIDATION = ("validation_loss", "validation_tokens", "validation_seconds")
+
+
+class DataTest(unittest.TestCase):
+    def job(self, steps=4, **options):
+        job = Job(steps=steps, **options)
+        self.addCleanup(job.remove)
+        return job
+
+    def train(self, job, *arguments, ranks=1):
+        code, output = job.train("--ranks-in-process", ranks, *arguments)
+        self.assertEqual(code, 0, output)
+        return output
+
+    def validation_files(self, job, sizes):
+        """One document a file: bos and `size` bytes are size + 1 positions."""
+        dice = random.Random(3)
+        for i, size in enumerate(sizes):
+            (job.folder / f"validation-{i}.txt").write_text("".join(dice.choice("abcdefgh ") for _ in range(size)))
+        return ("--validation.enable", "--validation.dataset_path", job.folder / "validation-*.txt", "--validation.seq_len", 16, "--validation.local_batch_size", 2)
+
+    def test_validation_leaves_training_and_checkpoints_as_they_are_bit_for_bit(self):
+        options = ("--checkpoint.interval", 2, "--training.global_batch_size", 4)
+        plain, validated = self.job(steps=6), self.job(steps=6)
+        self.train(plain, *options, ranks=2)
+        self.train(validated, *options, *self.validation_files(validated, [500]), "--validation.freq", 2, ranks=2)
+        lines = validated.numbers()
+        self.assertEqual([line["step"] for line in lines if "validation_loss" in line], [1, 2, 4, 6])
+        self.assertEqual([{key: value for key, value in line.items() if key not in VALIDATION} for line in lines], plain.numbers())
+        shards = [[json.loads((job.run / "checkpoint" / name / "manifest.json").read_text())["files"] for name in job.checkpoints()] for job in (plain, validated)]
+        self.assertEqual(shards[0], shards[1])
+
+    def test_the_validation_loss_is_the_loss_that_training_on_that_data_begins_the_next_step_with(self):
+        job = self.job(steps=5)
+        (job.folder / "data.txt").write_text("".join(random.Random(5).choice("abcdefgh ") for _ in range(255)))  # with bos: 8 rows of 32
+        self.train(job, "--model.converters", "", "--data.no_shuffle", "--training.local_batch_size", 8, "--validation.enable", "--validation.freq", 1,
+                   "--validation.dataset_path", job.folder / "data.txt", "--validation.seq_len", 32, "--validation.local_batch_size", 4)
+        lines = job.metrics()
+        for before, after in zip(lines, lines[1:]):
+            self.assertEqual(before["validation_tokens"], after["step_tokens"])
+            self.assertAlmostEqual(before["validation_loss"] / after["loss"], 1, delta=1e-6, msg=f"after step {before['step']}")
+
+    # B008: 3 and 5 rows, on any number of ranks
+    def test_all_rows_are_validated_once_on_any_number_of_ranks(self):
+        found = {}
+        for ranks in (1, 2, 3):
+            job = self.job(steps=1)
+            files = self.validation_files(job, [3 * 16 - 1, 5 * 16 - 1])
+            output = self.train(job, "--model.converters", "", "--training.global_batch_size", 6, *files, ranks=ranks)
+            found[ranks], = job.metrics()
+            self.assertRegex(output, r"validate step:  1  loss: +\d+\.\d+  memory: +\d+\.\d+GiB  tps: [\d,]+")
+        for ranks in (2, 3):
+            self.assertEqual(found[ranks]["validation_tokens"], 8 * 16)
+            self.assertAlmostEqual(found[ranks]["validation_loss"] / found[1]["validation_loss"], 1, delta=1e-5)
+        job = self.job(steps=1)
+        self.train(job, *self.validation_files(job, [8 * 16 - 1]), "--validation.steps", 1, ranks=2)
+        self.assertEqual(job.metrics()[0]["validation_tokens"], 1 * 2 * 2 * 16, "one batch of two rows on each rank")
+        job = self.job(steps=1)
+        code, output = job.train(*self.validation_files(job, [10]))
+        self.assertEqual(code, 1)
+        self.assertIn("validation.dataset_path: 10 bytes of text make no row of validation.seq_len = 16 tokens", output)
+
+    def test_compressed_files_give_the_run_that_plain_ones_give(self):
+        plain, packed = self.job(), self.job()
+        text = (packed.folder / "data.txt").read_bytes()
+        (packed.folder / "data.txt").unlink()
+        (packed.folder / "data.txt.gz").write_bytes(gzip.compress(text[:1000]) + gzip.compress(text[1000:]))
+        self.train(plain, ranks=2)
+        self.train(packed, "--training.dataset_path", packed.folder / "data.txt.gz", ranks=2)
+        self.assertEqual(packed.numbers(), plain.numbers())
+
+    def test_a_loader_process_feeds_the_training_and_each_rank_its_own_validation(self):
+        plain, hosted = self.job(), self.job()
+        for job, hosts in ((plain, 0), (hosted, 1)):
+            code, output = job.train("--nproc", 2, "--data.loader_hosts", hosts, *self.validation_files(job, [600]), "--validation.freq", 2)
+            self.assertEqual(code, 0, output)
+        self.assertEqual(hosted.numbers(), plain.numbers())
+
+    # B024
+    def test_blended_files_give_their_shares_of_the_rows(self):
+        job = self.job(steps=10)
+        paths = []
+        for name, letter in (("a", "a"), ("b", "b"), ("never", "x")):
+            paths.append(job.folder / f"{name}.txt")
+            paths[-1].write_text("\n%\n".join(letter * 50 for _ in range(6)))  # ten rows
+        blend = ("--training.dataset_path", ",".join(map(str, paths)), "--data.blend_weights", "3,1,0", "--training.global_batch_size", 8)
+        self.train(job, *blend, ranks=2)
+        digests = {line["step"]: line["digest"] for line in job.metrics()}
+        sources, rows = [], []
+        for step in (1, 10):
+            for rank in range(2):
+                shown = self.inspect(job, "--step", step, "--rank", rank, *blend)
+                self.assertIn(f"digest of the step, as in metrics.jsonl: {digests[step]}\n", shown.stdout, shown.stderr)
+                self.assertNotIn("x", re.sub(r"[^\n]*(source|never)[^\n]*", "", "\n".join(re.findall(r"    text (.*)", shown.stdout))))
+                rows += [int(row) for row in re.findall(r"^  row (\d+)$", shown.stdout, re.M)]
+                sources += re.findall(r"    source (\d), its row", shown.stdout)
+        self.assertEqual(sorted(rows), list(range(8)) + list(range(72, 80)))
+        self.assertEqual((sources.count("1"), sources.count("2"), sources.count("3")), (12, 4, 0))
+        code, output = job.train(*blend[:2], "--data.blend_weights", "3,1")
+        self.assertNotEqual(code, 0)
+        self.assertIn("data.blend_weights: 2 weights for the 3 entries of training.dataset_path", output)
+        code, output = job.train(*blend[:2], "--data.blend_weights", "0,0,0")
+        self.assertNotEqual(code, 0)
+        self.assertIn("data.blend_weights: no weight is above 0", output)
+
+    def inspect(self, job, *arguments):
+        return subprocess.run([TROUPE, "data", "inspect", str(job.config), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+    def test_inspect_prints_what_each_rank_saw_with_the_digest_of_the_metrics(self):
+        job = self.job(steps=3)
+        batch = ("--training.local_batch_size", 2, "--training.global_batch_size", 8)
+        self.train(job, *batch, ranks=2)
+        self.train(job, "--training.local_batch_size", 3, "--training.steps", 5, ranks=3)  # another global batch from step 4 on
+        digests = {line["step"]: line["digest"] for line in job.metrics()}
+        rows = []
+        for step in range(1, 6):
+            options = batch if step <= 3 else ("--training.local_batch_size", 3)
+            for rank in range(2 if step <= 3 else 3):
+                shown = self.inspect(job, "--step", step, "--rank", rank, *options, *(("--nproc", 2) if step <= 3 else ()))
+                self.assertEqual(shown.returncode, 0, shown.stderr)
+                self.assertIn(f"digest of the step, as in metrics.jsonl: {digests[step]}\n", shown.stdout)
+                rows += [int(row) for row in re.findall(r"^  row (\d+)$", shown.stdout, re.M)]
+        self.assertEqual(sorted(rows), list(range(3 * 8 + 2 * 9)), "every row once")
+        text = (job.folder / "data.txt").read_text()
+        shown = self.inspect(job, "--step", 900, "--rank", 1, "--training.local_batch_size", 3)
+        self.assertEqual(shown.returncode, 0, "what it will see: " + shown.stderr)
+        # The first tokens of a document are bos and the bytes of its text.
+        for row in re.split(r"^  row ", shown.stdout, flags=re.M)[1:]:
+            tokens = [int(token) for token in re.search(r"    tokens((?: \d+)+)\n", row).group(1).split()]
+            at = 0
+            for byte, begin, end in re.findall(r"at byte (\d+)\): its tokens (\d+) to (\d+)", row):
+                count = int(end) - int(begin) + 1
+                expected = ([256] + list(text.encode()[int(byte):]))[int(begin):int(end) + 1]
+                self.assertEqual(tokens[at:at + count], expected)
+                at += count
+        refused = self.inspect(job, "--step", 5, "--rank", 7)
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--rank 7: the run has 3 ranks", refused.stderr)
