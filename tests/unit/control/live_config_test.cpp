@@ -97,6 +97,14 @@ TEST(LiveConfig, OtherNumbersOfRanksKeepTheRowsOfAStepAndGetAMeshThatFits) {
   EXPECT_EQ(live.epoch_config(Step{1}, 3)->micro_batches(3), 2);
 }
 
+TEST(LiveConfig, AMeshThatIsAskedForByNameIsNotFittedToTheRanks) {
+  LiveConfig live(config(), {.schedule_before = {}, .step = {}, .ranks = 4});
+  const auto asked = live.epoch_config_with({"parallelism.data_parallel_shard_degree=3"}, 2);
+  ASSERT_FALSE(asked);
+  EXPECT_NE(asked.error().message.find("but the world has 2 ranks"), std::string::npos) << asked.error().message;
+  EXPECT_TRUE(live.epoch_config_with({"parallelism.data_parallel_replicate_degree=2"}, 2));
+}
+
 TEST(LiveConfig, RowsAreCountedWithTheBatchOfEachStep) {
   LiveConfig live(config(), {.schedule_before = {}, .step = Step{2}, .row = 100, .ranks = 2});  // 8 rows a rank
   ASSERT_TRUE(live.change({"training.global_batch_size=32"}, Step{5}));
