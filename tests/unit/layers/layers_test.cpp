@@ -25,7 +25,7 @@ const std::vector<Names> rows{
     {"src/trace", "src/faults", "src/device", "messages"},
     {"src/runtime"},
     {"src/collectives", "src/transport"},
-    {"src/optimizer", "src/model", "src/data", "src/checkpoint", "src/metrics"},
+    {"src/optimizer", "src/model", "src/tokenizer", "src/data", "src/checkpoint", "src/metrics"},
     {"src/config"},
     {"src/plan", "src/simulation"},
     {"actors"},
