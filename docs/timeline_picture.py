@@ -20,7 +20,7 @@ LANES = {"load": "disk", "scales": "comm", "gather": "comm", "accumulate": "comm
          "snapshot": "copy", "save": "storage"}
 
 
-def main(trace, picture, first, last):
+def main(trace, picture, first, last, of="configs/quickstart.toml: two processes on two cores, slots of two"):
     events = json.load(open(trace))["traceEvents"]
     spans = []
     for event in events:
@@ -40,7 +40,7 @@ def main(trace, picture, first, last):
     axes.invert_yaxis()
     axes.set_xlim(0, end - start)
     axes.set_xlabel("milliseconds")
-    axes.set_title(f"Steps {first} and {last} of configs/quickstart.toml: two processes on two cores, slots of two", fontsize=11)
+    axes.set_title(f"Steps {first} and {last} of {of}", fontsize=11)
     used = [kind for kind in COLOURS if any(span[2] == kind for span in spans)]
     axes.legend(handles=[Patch(color=COLOURS[kind], label=kind) for kind in used], ncols=len(used), loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False, fontsize=9)
     for side in ("top", "right"):
@@ -50,4 +50,4 @@ def main(trace, picture, first, last):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:])

@@ -13,13 +13,14 @@
 namespace troupe {
 
 /// One device. Rates are the data sheet's, and an efficiency says which part of one the kernels reach.
-/// Efficiencies of GPUs: measured on an H200, see docs/kernels.md; other devices are taken to reach the same parts of theirs.
+/// Efficiencies of GPUs: those at which eight layers of the 8B layout take what one H200 was measured to take (docs/simulate.md), the kernels' own
+/// being a little higher (docs/kernels.md); other devices are taken to reach the same parts of theirs.
 struct DeviceModel {
   std::string name;
   double bf16_tflops = 0, fp8_tflops = 0, fp32_tflops = 0;  ///< dense; fp8 0: emulated in the compute type
   double memory_gbps = 0;                                   ///< 1e9 bytes a second
   double memory_gib = 0;                                    ///< 0: not held against anything
-  double product_efficiency = 0.69, fp8_efficiency = 0.625, attention_efficiency = 0.55, attention_backward_efficiency = 0.49, memory_efficiency = 0.8;
+  double product_efficiency = 0.69, fp8_efficiency = 0.6, attention_efficiency = 0.55, attention_backward_efficiency = 0.45, memory_efficiency = 0.77;
   double kernel_us = 0;      ///< of each kernel, beside its work
   double letter_us = 0;      ///< from the end of an operation to the start of one that a letter of it allows, where the lane is idle
   double host_gbps = 0;      ///< between device and host memory

@@ -1,5 +1,6 @@
 #include "src/simulation/operation_costs.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "src/model/shard_memory.hpp"
@@ -40,7 +41,7 @@ bool is_of_a_unit(OperationKind kind) {
 
 }  // namespace
 
-OperationCosts::OperationCosts(const Inputs& in) {
+OperationCosts::OperationCosts(const Inputs& in) : world_(in.options.world), replicas_(in.options.replicas) {
   const DeviceModel& device = in.cluster.device;
   const NetworkModel& network = in.cluster.network;
   const TrainingEstimate& e = in.estimate;
@@ -71,26 +72,23 @@ OperationCosts::OperationCosts(const Inputs& in) {
   verdict_ = memory(4 * owned) + time_of(network, CollectiveKind::all_reduce, world, sizeof(VerdictSums));
   const auto state = static_cast<double>(in.state_bytes);
   snapshot_ = keep_ = host(state);
-  save_ = nanos(state * static_cast<double>(network.ranks_per_host) / (in.cluster.recovery.disk_gbps * 1e9));
+  save_ = nanos(state * static_cast<double>(std::min<std::int64_t>(network.ranks_per_host, world_ * replicas_)) / (in.cluster.recovery.disk_gbps * 1e9));
 }
 
 OperationCosts::Kind OperationCosts::kind_of(const Fact& fact) const {
-  return {fact.kind, is_of_a_unit(fact.kind) ? class_of(fact.unit.value(), units_.size()) : UnitClass::first};
+  const bool collective = fact.kind == OperationKind::gather || fact.kind == OperationKind::reduce || fact.kind == OperationKind::scales;
+  const bool shared = fact.kind == OperationKind::all_reduce || (collective && world_ > 1) || (fact.kind == OperationKind::verdict && world_ * replicas_ > 1);
+  return {fact.kind, is_of_a_unit(fact.kind) ? class_of(fact.unit.value(), units_.size()) : UnitClass::first, shared};
 }
 
 std::string OperationCosts::name_of(const Kind& kind) {
-  const std::string name = troupe::name_of(kind.first);
-  if (!is_of_a_unit(kind.first)) return name;
-  return name + (kind.second == UnitClass::first ? " embedding" : kind.second == UnitClass::last ? " head" : " block");
-}
-
-void OperationCosts::correct(const std::map<Kind, double>& factors) {
-  for (const auto& [kind, factor] : factors) factors_[kind] = factor;
+  std::string name = troupe::name_of(kind.operation);
+  if (is_of_a_unit(kind.operation)) name += kind.unit == UnitClass::first ? " embedding" : kind.unit == UnitClass::last ? " head" : " block";
+  return name + (kind.shared ? ", shared" : "");
 }
 
 Nanos OperationCosts::of(const Fact& fact) const {
   const Kind kind = kind_of(fact);
-  if (const auto found = fixed_.find(kind); found != fixed_.end()) return found->second;
   const UnitTimes& unit = units_[is_of_a_unit(fact.kind) ? fact.unit.value() : 0];
   const Nanos roofline = [&] {
     switch (fact.kind) {
@@ -111,7 +109,8 @@ Nanos OperationCosts::of(const Fact& fact) const {
     }
     return Nanos{0};
   }();
-  const auto factor = factors_.find(kind);
+  auto factor = factors_.find(kind);
+  if (factor == factors_.end()) factor = factors_.find({kind.operation, kind.unit, !kind.shared});
   return factor == factors_.end() ? roofline : Nanos{std::llround(static_cast<double>(roofline.count()) * factor->second)};
 }
 

@@ -46,14 +46,19 @@ class OperationCosts {
   /// By roofline. Everything is a pure function of the inputs.
   explicit OperationCosts(const Inputs& inputs);
 
-  /// Operations of the same kind in units of one class.
-  using Kind = std::pair<OperationKind, UnitClass>;
-  /// "forward block", "verdict"; as a profile's report names it.
+  /// Operations of the same kind in units of one class; `shared`: where other ranks take part.
+  struct Kind {
+    OperationKind operation{};
+    UnitClass unit{};
+    bool shared = false;
+    auto operator<=>(const Kind&) const = default;
+  };
+  /// "forward block", "verdict", "gather head, shared": as a profile's report names it.
   [[nodiscard]] static std::string name_of(const Kind& kind);
-  /// Of the roofline's time, what operations of this kind really take. Those that are not named stay as they are.
-  void correct(const std::map<Kind, double>& factors);
-  /// The durations themselves, for all operations of a kind.
-  void set(const Kind& kind, Nanos duration) { fixed_[kind] = duration; }
+  using Factors = std::map<Kind, double>;
+  /// Of the roofline's time, what operations of this kind really take. Where a kind is not named, the factor of its other `shared` stands in;
+  /// without either it stays as it is.
+  void correct(const Factors& factors) { factors_ = factors; }
 
   [[nodiscard]] Nanos of(const Fact& fact) const;
   [[nodiscard]] Nanos of(const PlannedOperation& operation) const { return of(operation.fact); }
@@ -66,8 +71,8 @@ class OperationCosts {
   };
   std::vector<UnitTimes> units_;
   Nanos load_{0}, scales_{0}, verdict_{0}, snapshot_{0}, save_{0}, keep_{0};
-  std::map<Kind, double> factors_;
-  std::map<Kind, Nanos> fixed_;
+  std::uint32_t world_ = 1, replicas_ = 1;
+  Factors factors_;
 };
 
 }  // namespace troupe

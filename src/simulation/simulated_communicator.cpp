@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "src/simulation/collective_bytes.hpp"
+#include "src/simulation/core_pool.hpp"
 #include "src/simulation/simulated_lane.hpp"
 #include "src/simulation/virtual_world.hpp"
 
@@ -102,7 +103,7 @@ void SimulatedGroup::call(std::uint32_t rank, Stream& stream, const Call& call) 
   world_.causality().join(together_);
 }
 
-/// Everybody is here: the bytes move, and all go on, when the longest of their times has passed.
+/// Everybody is here: the bytes move, and all go on, when the longest of their times has passed. Threads that share cores each do their part first.
 void SimulatedGroup::close_round() {
   Nanos cost{0};
   together_ = {};
@@ -110,17 +111,25 @@ void SimulatedGroup::close_round() {
     cost = std::max(cost, arrival.cost);
     together_.join(arrival.stamp);
   }
-  world_.clock().after(cost, [this, round = round_] {
-    if (dead_ || round != round_) return;
-    try {
-      if (on_round_) on_round_(round);
-      move_bytes();
-    } catch (const std::exception& problem) {
-      dead_ = problem.what();
-    }
-    ++round_;
-    wake_all();
-  });
+  if (arrivals_.front().lane->cores() == nullptr || cost <= Nanos{0}) return world_.clock().after(cost, [this, round = round_] { end_round(round); });
+  const auto left = std::make_shared<std::size_t>(arrivals_.size());
+  for (const Arrival& arrival : arrivals_) {
+    arrival.lane->cores()->spend(arrival.cost, [this, left, round = round_] {
+      if (--*left == 0) end_round(round);
+    });
+  }
+}
+
+void SimulatedGroup::end_round(std::uint64_t round) {
+  if (dead_ || round != round_) return;
+  try {
+    if (on_round_) on_round_(round);
+    move_bytes();
+  } catch (const std::exception& problem) {
+    dead_ = problem.what();
+  }
+  ++round_;
+  wake_all();
 }
 
 /// The first to go on may call the next collective before the last has woken: the round is over for all of them before.

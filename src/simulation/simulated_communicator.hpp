@@ -63,6 +63,7 @@ class SimulatedGroup {
 
   void compare(std::uint32_t rank, const Call& call);
   void close_round();
+  void end_round(std::uint64_t round);
   void move_bytes();
   void wake_all();
 

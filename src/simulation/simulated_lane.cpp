@@ -3,6 +3,7 @@
 #include <exception>
 #include <utility>
 
+#include "src/simulation/core_pool.hpp"
 #include "src/simulation/device_order.hpp"
 #include "src/simulation/virtual_world.hpp"
 
@@ -34,8 +35,8 @@ void SimulatedLane::post(LaneOperation operation) {
   ++posted_;
   if (halted_) {
     flush_soon();
-  } else if (!running_) {
-    later(Nanos{0}, &SimulatedLane::start);
+  } else if (!running_ || model_.letter > Nanos{0}) {
+    later(model_.letter, &SimulatedLane::start);
   }
 }
 
@@ -50,7 +51,7 @@ void SimulatedLane::poke() {
 }
 
 void SimulatedLane::start() {
-  if (running_ || halted_ || queue_.empty()) return;
+  if (running_ || halted_ || queue_.empty() || world_.clock().now() < queue_.front().posted + model_.letter) return;
   const LaneOperation& operation = queue_.front().operation;
   if (model_.order && !model_.order->turn(operation.where.step, operation.index)) return;
   running_ = true;
@@ -89,7 +90,13 @@ void SimulatedLane::resume() {
 }
 
 /// What no collective took of the operation's time passes now.
-void SimulatedLane::spend_rest() { later(take_cost(), &SimulatedLane::complete); }
+void SimulatedLane::spend_rest() {
+  const Nanos rest = take_cost();
+  if (!model_.cores || rest <= Nanos{0}) return later(rest, &SimulatedLane::complete);
+  model_.cores->spend(rest, [life = std::weak_ptr(life_)] {
+    if (const auto lane = life.lock()) (*lane)->complete();
+  });
+}
 
 void SimulatedLane::work() {
   const LaneOperation& operation = queue_.front().operation;

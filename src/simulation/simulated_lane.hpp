@@ -11,6 +11,7 @@
 
 namespace troupe {
 
+class CorePool;
 class DeviceOrder;
 class SimulatedLane;
 class VirtualWorld;
@@ -30,6 +31,8 @@ struct LaneModel {
   bool collectives = false;                                   ///< work starts at once and may wait for other ranks in the middle; the collective takes the time
   std::function<Nanos(const LaneOperation&)> cost = {};       ///< empty: LaneOperation::cost
   std::function<LaneFault(const LaneOperation&)> fault = {};  ///< empty: none
+  Nanos letter{0};                                            ///< from the posting to the start on an idle lane
+  CorePool* cores = nullptr;                                  ///< null: the lane has hardware of its own
   DeviceOrder* order = nullptr;                               ///< null: this lane's operations wait for its own alone, as on a CPU
 };
 
@@ -69,6 +72,7 @@ class SimulatedLane final : public Lane {
   // For communicators, from inside the work.
   /// What is left of the running operation's time; a collective takes it, the next one nothing more.
   [[nodiscard]] Nanos take_cost() noexcept;
+  [[nodiscard]] CorePool* cores() const noexcept { return model_.cores; }
   void wait() { fiber_->wait(); }
   /// The other end of wait().
   void resume();

@@ -20,6 +20,19 @@ struct ForesightRequest {
   bool json = false;
 };
 
+struct SimulateRequest : ForesightRequest {
+  std::vector<std::filesystem::path> profiles;  ///< folders of runs with a trace
+  std::uint64_t steps = 6;
+  std::uint32_t unfolded = 64;
+  std::filesystem::path trace;
+  double death_hours = 0;  ///< --death-every; 0: nobody dies
+  std::vector<std::uint64_t> intervals{1, 3, 10, 30, 100, 300, 1000};
+};
+
+struct PlanRequest : ForesightRequest {
+  std::filesystem::path out;  ///< empty: CONFIG's name with "-planned"
+};
+
 /// The commands that look ahead: adds them to the program, and runs the one that was called.
 class ForesightCommands {
  public:
@@ -31,6 +44,8 @@ class ForesightCommands {
 
  private:
   ForesightRequest estimate_;
+  SimulateRequest simulate_;
+  PlanRequest plan_;
 };
 
 }  // namespace troupe

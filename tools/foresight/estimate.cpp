@@ -150,8 +150,6 @@ std::vector<CollectiveTotal> collectives_of(const Estimate& e) {
   return all;
 }
 
-double seconds(Nanos time) { return static_cast<double>(time.count()) * 1e-9; }
-
 RooflineStep roofline_of(const Estimate& e, double peak) {
   RooflineStep step;
   const OperationCosts costs({e.training, e.job.options, e.cluster, state_bytes(e.job, e.training)});
@@ -162,7 +160,7 @@ RooflineStep roofline_of(const Estimate& e, double peak) {
   compute = step.compute.total();
   const Fact first_gather{OperationKind::gather, Unit{0}, Micro{0}, false};
   for (const PlannedOperation& operation : e.job.plans.train.operations) {
-    const double time = seconds(costs.of(operation));
+    const double time = seconds_of(costs.of(operation));
     const bool at_end = operation.lane == LaneKind::optimizer || operation.fact.kind == OperationKind::verdict ||
                         operation.fact.kind == OperationKind::scales || operation.fact == first_gather;
     if (at_end)

@@ -66,6 +66,8 @@ struct Estimate {
   [[nodiscard]] bool fits() const noexcept;  ///< into the device's memory, as far as it is known
 };
 
+[[nodiscard]] constexpr double seconds_of(Nanos time) noexcept { return static_cast<double>(time.count()) * 1e-9; }
+
 /// Nothing is started, read or allocated. The error is what makes any plan impossible.
 [[nodiscard]] Result<Estimate> estimate_run(const JobConfig& config, std::uint32_t ranks, const ClusterModel& cluster);
 [[nodiscard]] std::string estimate_text(const Estimate& estimate);
