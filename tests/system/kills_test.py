@@ -6,6 +6,8 @@ import signal
 import time
 import unittest
 
+KILLS = int(os.environ.get("TROUPE_KILLS", 40))
+
 from job import Job, finish, wait_until
 
 OPTIONS = ("--checkpoint.interval", 1, "--checkpoint.keep_latest_k", 2, "--checkpoint.async_mode", "async",
@@ -18,19 +20,22 @@ class KillsTest(unittest.TestCase):
         return max((event["step"] for event in events if event["event"] == "sealed"), default=0)
 
     def test_killed_while_saving_the_newest_sealed_step_is_there_and_the_run_goes_on_as_if_nothing_had_been(self):
-        undisturbed, job = Job(steps=2000), Job(steps=2000)
+        undisturbed, job = Job(steps=100000), Job(steps=100000)
         self.addCleanup(undisturbed.remove)
         self.addCleanup(job.remove)
         seed = random.randrange(1 << 30)
         dice = random.Random(seed)
-        for number in range(8):
+        for number in range(KILLS):
             process = job.start("--nproc", 2, *OPTIONS)
             self.addCleanup(process.kill)
             before = job.metrics()[-1]["step"] if job.metrics() else 0
             job.wait_for_step(before + 2, process)
             time.sleep(dice.uniform(0, 0.3))  # anywhere in copy, write, seal and purge
             workers = job.workers()
-            process.kill()
+            if number % 2 == 0:
+                process.kill()
+            else:  # a rank dies, and the launcher ends the run
+                os.kill(dice.choice(workers), signal.SIGKILL)
             process.communicate()
             wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), "workers end with their launcher")
             sealed = self.sealed(job)

@@ -55,6 +55,21 @@ Descriptor::~Descriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+namespace {
+
+/// The other side's host may vanish, or the way to it: nobody closes the connection then. Noticed after half a minute of silence; what a listening socket
+/// is told, its connections inherit (tcp(7)).
+void notice_silence(const Descriptor& socket) {
+  const auto set = [&](int level, int option, int value) { ::setsockopt(socket.get(), level, option, &value, sizeof(value)); };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);  // of what was sent and is not acknowledged
+}
+
+}  // namespace
+
 Result<Descriptor> listen_tcp(const std::string& address, std::uint16_t port) {
   auto found = resolve(address, port, true);
   if (!found) return found.error();
@@ -64,6 +79,7 @@ Result<Descriptor> listen_tcp(const std::string& address, std::uint16_t port) {
   if (!socket) return failed("open a socket for");
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));  // a leftover in TIME_WAIT is no reason to refuse
+  notice_silence(socket);
   if (::bind(socket.get(), where.ai_addr, where.ai_addrlen) != 0) {
     if (errno == EADDRINUSE)
       return Error{fmt::format("port {} on {} is in use by another process: choose another port, or leave it 0 for any free one", port, address)};
@@ -102,6 +118,7 @@ Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, std:
     }
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    notice_silence(socket);
     return socket;
   }
   return Error{fmt::format("cannot connect to {} port {}: {}", host, port, problem)};
