@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 import unittest
@@ -66,6 +67,26 @@ class LiveTest(unittest.TestCase):
         self.assertEqual(told(self.job), told(whole))
         fired = journal(self.job, "fault_fired")
         self.assertEqual([(line["rank"], line["rule"], line["step"]) for line in fired], [(1, 1, 33)])
+
+    def test_what_is_refused_is_counted_and_shown(self):
+        process = self.start("--faults.rules", "site=letter kind=StepReport rank=1 step=3 action=duplicate")
+        self.job.wait_for_step(5, process)
+        host, port = json.loads((self.job.run / "control.json").read_text())["address"].rsplit(":", 1)
+        for nonsense in (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", bytes(5) + b"\xff" * 40):
+            with socket.create_connection((host, int(port)), 10) as stranger:
+                stranger.settimeout(10)
+                stranger.sendall(nonsense)
+                try:
+                    self.assertEqual(stranger.recv(1), b"", "it is dropped without an answer")
+                except ConnectionResetError:
+                    pass
+        code, output, _ = ask("inspect", self.job)
+        self.assertEqual(code, 0, output)
+        self.assertIn("refused: 2 connections, 1 letter (sequence)", output)
+        _, output, _ = ask("inspect", self.job, "--json")
+        self.assertEqual(json.loads(output)["refused"], {"connections": 2, "letters": {"sequence": 1}})
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(finish(process)[0], 0)
 
     def test_inject_sends_a_rule_to_a_live_run(self):
         process = self.start("--elastic.policy", "respawn")

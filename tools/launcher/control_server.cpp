@@ -48,6 +48,7 @@ class Server final : public ControlServer {
     thread_.join();
   }
   [[nodiscard]] std::uint16_t port() const noexcept override { return port_; }
+  [[nodiscard]] std::uint64_t dropped() const noexcept override { return dropped_; }
 
  private:
   void run();
@@ -73,12 +74,18 @@ class Server final : public ControlServer {
   std::list<Connection> connections_;
   bool complete_ = false;
   std::atomic<bool> stop_ = false;
+  std::atomic<std::uint64_t> dropped_ = 0;
   std::thread thread_;
 };
 
+/// Said of the first many, counted of all: whoever floods the port must not flood the log.
 bool Server::drop(const Connection& connection, std::string_view why) {
+  constexpr std::uint64_t said = 100;
+  const std::uint64_t number = ++dropped_;
+  if (number > said) return false;
   const std::string who = connection.claimed ? fmt::format("a peer that claims rank {}", connection.claimed->value()) : std::string{"an unknown peer"};
-  log_.warning(fmt::format("control connection on port {}: dropped {}: {}", port_, who, why));
+  log_.warning(fmt::format("control connection on port {}: dropped {}: {}{}", port_, who, why,
+                           number == said ? "; further ones are only counted (troupe inspect)" : ""));
   return false;
 }
 
@@ -111,7 +118,8 @@ void Server::accept_all() {
     Descriptor socket{::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)};
     if (!socket) return;
     if (strangers() >= options_.most_strangers) {
-      log_.warning(fmt::format("control connection on port {}: refused a peer, {} others have not proved themselves yet", port_, options_.most_strangers));
+      if (++dropped_ <= 100)
+        log_.warning(fmt::format("control connection on port {}: refused a peer, {} others have not proved themselves yet", port_, options_.most_strangers));
       continue;
     }
     connections_.emplace_back().socket = std::move(socket);

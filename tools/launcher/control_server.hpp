@@ -35,6 +35,8 @@ class ControlServer {
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> listen(const Options& options, const Secret& secret, Handler handler, Log& log);
   virtual ~ControlServer() = default;
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
+  /// Connections that were dropped so far: strangers, wrong secrets, nonsense, refused workers. Any thread.
+  [[nodiscard]] virtual std::uint64_t dropped() const noexcept = 0;
 };
 
 }  // namespace troupe

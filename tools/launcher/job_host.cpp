@@ -109,9 +109,18 @@ class Host final : public JobHost {
   }
 
  private:
+  [[nodiscard]] RefusedInput refused() const {
+    RefusedInput all;
+    all.connections = server_ ? server_->dropped() : 0;
+    const TransportCounters counters = link_->transport().counters();
+    for (std::size_t i = 0; i < frame_problem_count; ++i)
+      if (counters.refused[i] > 0) all.frames[name_of(static_cast<FrameProblem>(i))] = counters.refused[i];
+    return all;
+  }
+
   /// What `troupe inspect`, `set` and `inject` ask. On the control server's thread.
   std::string answer(const std::string& request) {
-    return answer_request(request, *board_, clock_->now(), [this](ChangeRequest change) -> Result<Agreed> {
+    return answer_request(request, *board_, refused(), clock_->now(), [this](ChangeRequest change) -> Result<Agreed> {
       const auto told = std::make_shared<std::promise<Result<Agreed>>>();
       auto agreed = told->get_future();
       change.answer = [told](const Result<Agreed>& result) { told->set_value(result); };

@@ -61,11 +61,15 @@ json json_of(const JobView& view, Nanos now) {
           {"ranks", ranks}};
 }
 
-json answer_of(const json& request, const JobBoard& board, Nanos now, const std::function<Result<Agreed>(ChangeRequest)>& change) {
+json json_of(const RefusedInput& refused) { return {{"connections", refused.connections}, {"letters", refused.frames}}; }
+
+json answer_of(const json& request, const JobBoard& board, const RefusedInput& refused, Nanos now, const std::function<Result<Agreed>(ChangeRequest)>& change) {
   const auto ask = request.at("ask").get<std::string>();
   if (ask == "inspect") {
     const JobView view = board.get();
-    return {{"text", view.text(now)}, {"view", json_of(view, now)}};
+    json shown = json_of(view, now);
+    shown["refused"] = json_of(refused);
+    return {{"text", view.text(now) + refused.text()}, {"view", shown}};
   }
   if (ask == "change") {  // how one fares that takes a new epoch
     const auto number = request.at("number").get<std::uint64_t>();
@@ -95,10 +99,21 @@ json answer_of(const json& request, const JobBoard& board, Nanos now, const std:
 
 }  // namespace
 
-std::string answer_request(const std::string& request, const JobBoard& board, Nanos now, const std::function<Result<Agreed>(ChangeRequest)>& change) {
+std::string RefusedInput::text() const {
+  std::string all;
+  const auto add = [&](std::uint64_t count, const std::string& what) {
+    if (count > 0) all += (all.empty() ? "refused: " : ", ") + std::to_string(count) + " " + what;
+  };
+  add(connections, connections == 1 ? "connection" : "connections");
+  for (const auto& [reason, count] : frames) add(count, (count == 1 ? "letter (" : "letters (") + reason + ")");
+  return all.empty() ? all : all + "\n";
+}
+
+std::string answer_request(const std::string& request, const JobBoard& board, const RefusedInput& refused, Nanos now,
+                           const std::function<Result<Agreed>(ChangeRequest)>& change) {
   json answer;
   try {
-    answer = answer_of(json::parse(request), board, now, change);
+    answer = answer_of(json::parse(request), board, refused, now, change);
   } catch (const std::exception& problem) {
     answer = {{"error", std::string("the request cannot be read: ") + problem.what()}};
   }
