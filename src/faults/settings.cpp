@@ -5,8 +5,8 @@ namespace {
 
 /// What a worker could not obey though the rule is well formed; empty: nothing.
 std::string refusal(const FaultRule& rule) {
-  if (rule.site == FaultSite::letter || rule.site == FaultSite::storage)
-    return "faults of site=" + std::string(name_of(rule.site)) + " exist in simulated runs alone; here are site=lane, collective and process";
+  if (rule.site == FaultSite::storage && rule.action == FaultAction::stall && rule.duration == Nanos{0})
+    return "nothing ends a stall of storage but its time: give it, as in for=2s";
   if (rule.site == FaultSite::process && rule.action != FaultAction::crash) return "a process can crash; to hold it up use site=lane action=stall";
   if (rule.site == FaultSite::process && (!rule.kind.empty() || rule.micro || rule.unit)) return "a process is asked once a step; drop kind, micro and unit";
   if (rule.action == FaultAction::delay && rule.duration == Nanos{0}) return "a delay needs its length, as in for=5ms";

@@ -19,7 +19,8 @@ inline void describe(Schema& schema, FaultSettings& s) {
   schema
       .key("rules", &s.rules, KeyClass::epoch,
            "what to do, and where: \"site=lane kind=gather unit=3 step=20 action=delay for=5ms\"; site lane or collective with delay, stall, fail or "
-           "crash, or process with crash; conditions kind, rank, epoch, step, micro, unit, probability; times=always for more than once")
+           "crash; process with crash; letter with drop, delay, duplicate, corrupt, reorder or crash; storage with delay, stall, fail, full, torn, corrupt or "
+           "crash; conditions kind, rank, epoch, step, micro, unit, probability; times=always for more than once")
       .or_single();
 }
 

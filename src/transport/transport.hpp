@@ -15,6 +15,7 @@
 
 namespace troupe {
 
+class LetterFaults;
 class Tracer;
 
 /// How a link ends. `flush`: what was sent before arrives first. `force`: at once; pending sends complete with an error.
@@ -84,6 +85,7 @@ struct TransportOptions {
   Nanos keepalive = std::chrono::milliseconds(200);        ///< how often UCX looks whether peers live
   std::uint64_t in_flight_limit = std::uint64_t{1} << 30;  ///< bytes accepted by send() and not completed; more is refused
   Tracer* tracer = nullptr;                                ///< null: off
+  LetterFaults* faults = nullptr;                          ///< null: none; asked for each letter that is sent
 };
 
 /// UCX 1.22: one worker, one thread that sleeps until something happens. Throws std::runtime_error, with what UCX said, if it cannot start.

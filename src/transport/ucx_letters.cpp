@@ -14,6 +14,10 @@ constexpr std::size_t early_limit = 1024;                   ///< frames of peers
 }  // namespace
 
 void UcxTransport::put(UcxOutgoing* outgoing) {
+  if (!queue_behind(outgoing)) hand_over(outgoing);
+}
+
+void UcxTransport::hand_over(UcxOutgoing* outgoing) {
   UcxLink& link = *outgoing->link;
   if (link.state == UcxLink::State::gone || link.endpoint == nullptr || link.broken) {
     return complete(outgoing, Error{"the link to rank " + std::to_string(link.peer.rank.value()) + " ended before the letter left"});

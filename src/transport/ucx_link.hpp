@@ -47,6 +47,7 @@ struct UcxLink {
   std::optional<std::string> broken;  ///< set by UCX's error callback, handled after progress
   bool peer_parted = false;           ///< its goodbye is here
   std::size_t pending = 0;            ///< requests (sends and receives) that UCX still holds
+  std::size_t held_back = 0;          ///< frames that wait, by a fault rule
   bool goodbye_waits = false;         ///< for payloads that are being hashed
   std::size_t checking = 0;           ///< payloads that are being hashed
   Nanos deadline{0};                  ///< of draining, parting and left; when gone: for closing a broken endpoint

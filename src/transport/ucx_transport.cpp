@@ -78,8 +78,13 @@ Result<void> UcxTransport::connect(Rank peer, Incarnation incarnation, const std
 }
 
 void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Completion completion) {
+  const Fault fault = options_.faults != nullptr ? options_.faults->decide(*parcel) : Fault{};
+  if (fault.action == FaultAction::drop) {
+    if (completion) completion({});
+    return;
+  }
   const std::uint64_t payload = parcel->lease() ? parcel->lease().bytes().size() : 0;
-  const bool by_ring = payload >= ring_least && rings_to(peer);
+  const bool by_ring = !fault && payload >= ring_least && rings_to(peer);
   const std::uint64_t hash = payload == 0 || by_ring ? 0 : payload_hash(parcel->lease().bytes());
   const auto refuse = [&](const std::string& why) {
     if (completion)
@@ -114,6 +119,8 @@ void UcxTransport::send(Rank peer, std::shared_ptr<const Parcel> parcel, Complet
   auto* outgoing = new UcxOutgoing{link, std::move(parcel), std::move(*frame), bytes, std::move(completion), clock_.now()};
   outgoing->sequence = link->sealer.sequence();
   if (by_ring) return post_locked([this, outgoing] { put_ahead(outgoing); });
+  if (fault.action == FaultAction::corrupt) flip_a_bit(outgoing->frame, fault.random);
+  if (fault) return post_locked([this, fault, outgoing] { put_with(fault, outgoing); });
   post_locked([this, outgoing] { put(outgoing); });
 }
 
@@ -178,6 +185,7 @@ void UcxTransport::run() {
     while (worker_->progress()) worked = true;
     if (move_rings()) worked = true;
     if (attend_links()) worked = true;
+    if (release_held(clock_.now())) worked = true;
     if (payload_moves()) {
       const Nanos now = clock_.now();
       if (worked) last_work = now;
@@ -208,6 +216,7 @@ int UcxTransport::wait_limit() const {
     if (link->state == UcxLink::State::gone) return 1;
     if (link->state != UcxLink::State::open) next = std::min(next, link->deadline);
   }
+  for (const Held& held : held_) next = std::min(next, held.until);
   if (next == Nanos::max()) return -1;
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next - clock_.now()).count() + 1;
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1000));
@@ -224,6 +233,7 @@ void UcxTransport::shut_down() {
     if (early.descriptor != nullptr) ucp_am_data_release(worker_->handle(), early.descriptor);
   }
   early_.clear();
+  release_held(Nanos::max());
   const Nanos deadline = clock_.now() + shut_down_limit;
   while (!attended_.empty() && clock_.now() < deadline) {
     const bool worked = worker_->progress();

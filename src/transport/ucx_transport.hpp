@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "src/transport/letter_faults.hpp"
 #include "src/transport/payload_check.hpp"
 #include "src/transport/transport.hpp"
 #include "src/transport/ucx_link.hpp"
@@ -73,8 +74,22 @@ class UcxTransport final : public Transport {
   bool set_rings_sleeping(bool sleeping);
   void end_rings(const Link& link);
 
+  // --- ucx_faults.cpp: frames that a fault rule strikes ---
+  /// A frame that leaves later.
+  struct Held {
+    UcxOutgoing* outgoing;
+    Nanos until;
+    bool blocks;  ///< what is sent over its link later waits behind it
+  };
+  static void flip_a_bit(std::vector<std::byte>& frame, std::uint64_t random);
+  void put_with(const Fault& fault, UcxOutgoing* outgoing);
+  void hold(Held held);
+  bool queue_behind(UcxOutgoing* outgoing);
+  bool release_held(Nanos until);
+
   // --- ucx_letters.cpp: frames ---
   void put(UcxOutgoing* outgoing);
+  void hand_over(UcxOutgoing* outgoing);
   void sent(UcxOutgoing* outgoing, ucs_status_t status);
   static ucs_status_t frame_arrived(void* self, const void* header, std::size_t header_bytes, void* data, std::size_t bytes,
                                     const ucp_am_recv_param_t* parameters);
@@ -119,6 +134,7 @@ class UcxTransport final : public Transport {
   std::unordered_set<UcxIncoming*> incoming_;        ///< handed to UCX
   std::deque<std::unique_ptr<UcxIncoming>> parked_;  ///< in order of arrival
   std::vector<UcxEarly> early_;
+  std::vector<Held> held_;             ///< in the order in which they were sent
   std::unique_ptr<UcxWorker> worker_;  ///< goes before what its callbacks touch
   std::thread thread_;
   std::unique_ptr<PayloadCheck> check_ = std::make_unique<PayloadCheck>();

@@ -57,9 +57,9 @@ class FaultsTest(unittest.TestCase):
         self.assertRegex(output, r"no step was finished for 3 s .*rank 1 at step 3 waits \d\.\d s for comm: reduce L3")
 
     def test_a_rule_that_no_worker_could_obey_is_refused_before_anything_starts(self):
-        code, output = self.train("site=letter action=drop")
+        code, output = self.train("site=storage action=stall")
         self.assertEqual(code, 2, output)
-        self.assertIn("faults.rules: rule 1, 'site=letter action=drop': faults of site=letter exist in simulated runs alone", output)
+        self.assertIn("faults.rules: rule 1, 'site=storage action=stall': nothing ends a stall of storage but its time", output)
         self.assertFalse(self.job.run.exists())
 
 

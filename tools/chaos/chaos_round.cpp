@@ -46,9 +46,26 @@ std::string what_happens(Dice& dice) {
   }
 }
 
+/// What becomes of a letter that a rank sends in every step, or now and then.
+std::string letter(Dice& dice, Step step) {
+  static constexpr std::array<std::string_view, 3> kinds{"StepReport", "Heartbeat", "SnapshotKept"};
+  static constexpr std::array<std::string_view, 6> actions{"drop", "delay for=50ms", "duplicate", "corrupt", "reorder", "crash"};
+  const std::string_view kind = dice.of(kinds);
+  const std::string when = kind == "StepReport" ? fmt::format("step={} ", step.value()) : std::string{};
+  return fmt::format("kind={} {}action={}", kind, when, dice.of(actions));
+}
+
+/// What becomes of an access to a checkpoint's file.
+std::string access(Dice& dice) {
+  static constexpr std::array<std::string_view, 3> kinds{"write", "sync", "create"};
+  static constexpr std::array<std::string_view, 7> actions{"fail", "full", "torn", "corrupt", "crash", "delay for=200ms", "stall for=1s"};
+  const std::string_view kind = dice.of(kinds);
+  return fmt::format("kind={} action={}", kind, dice.of(actions));
+}
+
 void draw_rule(Dice& dice, const ChaosTarget& target, Disturbance& drawn, ChaosRound& round) {
   const std::string where = fmt::format("rank={} step={}", drawn.rank.value(), drawn.step.value());
-  switch (dice.between(0, 5)) {
+  switch (dice.between(0, 8)) {
     case 0: drawn.rule = fmt::format("site=process {} action=crash", where); return;
     case 1:  // while a snapshot is copied to the launcher's memory
       round.memory_interval = static_cast<std::uint32_t>(dice.between(1, 4));
@@ -58,6 +75,11 @@ void draw_rule(Dice& dice, const ChaosTarget& target, Disturbance& drawn, ChaosR
       drawn.at_checkpoint = true;
       drawn.rule = fmt::format("site=lane kind={} rank={} ", dice.one_in(2) ? "snapshot" : "save", drawn.rank.value());
       drawn.rule += what_happens(dice);
+      return;
+    case 3: drawn.rule = fmt::format("site=letter rank={} ", drawn.rank.value()) + letter(dice, drawn.step); return;
+    case 4:
+      drawn.at_checkpoint = true;
+      drawn.rule = fmt::format("site=storage rank={} ", drawn.rank.value()) + access(dice);
       return;
     default:
       drawn.rule = operation(dice, target) + " " + where + " ";

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/faulty_storage.hpp"
 #include "src/checkpoint/kept_state.hpp"
 #include "src/checkpoint/restore.hpp"
-#include "src/checkpoint/restore_foreign.hpp"
 #include "src/checkpoint/restore_point.hpp"
 #include "src/checkpoint/snapshot.hpp"
 #include "src/data/loader.hpp"
@@ -23,7 +23,7 @@
 #include "src/runtime/actor_system.hpp"
 #include "src/runtime/faulty_lane.hpp"
 #include "src/trace/ring_tracer.hpp"
-#include "tools/launcher/foreign_start.hpp"
+#include "src/transport/letter_faults.hpp"
 #include "tools/launcher/training_job.hpp"
 #include "tools/worker/open_device.hpp"
 #include "tools/worker/profiler.hpp"
@@ -36,6 +36,12 @@ template <class T>
 T take(Result<T> result) {
   if (!result) throw std::runtime_error(result.error().message);
   return std::move(result.value());
+}
+
+/// A rule has fired: a line in the rank's log, a mark in its trace.
+void tell_fault(Runtime& runtime, Rank rank, const std::string& what) {
+  runtime.log.warning(what);
+  if (runtime.tracer != nullptr) runtime.tracer->mark(rank, what, runtime.clock.now());
 }
 
 StoredType export_type(const CheckpointSettings& settings) {
@@ -92,7 +98,8 @@ class TrainingRankBody final : public RankBody {
   std::shared_ptr<const Corpus> validation_;  ///< null: none
   LoaderOptions validation_loader_;
   TrainingJob job_;
-  std::unique_ptr<Storage> storage_ = make_posix_storage();
+  std::unique_ptr<Storage> storage_ =
+      make_faulty_storage(make_posix_storage(), faults_, [this](const std::string& what) { tell_fault(*options_.runtime, start_.rank, what); });
   CheckpointStore checkpoints_;
   std::unique_ptr<Buffer> halt_memory_ = device_->allocate(sizeof(HaltWord), Placement::host);
   HaltWord* halt_ = new (halt_memory_->bytes().data()) HaltWord(0);
@@ -225,10 +232,7 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
   const auto average = [](const auto& tensor) { return tensor.name.starts_with(ema_prefix); };
   const bool averaged = point->optimizer && std::ranges::any_of(manifest.tensors, [](const auto& stored) { return stored.first.starts_with(ema_prefix); });
   if (!averaged) std::erase_if(state, average);
-  if (point->foreign)
-    require(restore_foreign(*point->foreign, take(foreign_names(config_, *point->foreign)), job_.model.head_dim, *storage_, state, parts, folder.string()));
-  else
-    require(restore_state(manifest, folder, *storage_, state, parts));
+  require(restore_state(manifest, folder, *storage_, state, parts));
   model_->after_restore();
   if (job_.options.ema_decay > 0 && !averaged) {
     model_->begin_averages();
@@ -349,6 +353,9 @@ TrainingRankFactory::TrainingRankFactory(TrainingRankOptions options) : options_
   std::shared_ptr<FaultLedger> ledger;
   if (options_.memory != nullptr) ledger = std::make_shared<FaultLedger>(options_.memory->notes());
   faults_ = std::make_shared<FaultPlan>(std::move(ledger), options_.rank, seed, take(rules_of(options_.config.faults)));
+  if (options_.letter_faults != nullptr)
+    options_.letter_faults->use(options_.rank, faults_,
+                                [runtime = options_.runtime, rank = options_.rank](const std::string& what) { tell_fault(*runtime, rank, what); });
 }
 
 void TrainingRankFactory::fault_rules(const std::vector<std::string>& rules) {

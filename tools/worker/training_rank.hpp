@@ -16,6 +16,7 @@ namespace troupe {
 class ActorSystem;
 class AgentMemory;
 class FaultPlan;
+class LetterFaults;
 class RingTracer;
 
 struct TrainingRankOptions {
@@ -29,9 +30,10 @@ struct TrainingRankOptions {
   Directory* directory = nullptr;
   ActorSystem* system = nullptr;
   const RankCommunicators* communicators = nullptr;
-  LoaderBatches* batches = nullptr;  ///< of the process
-  AgentMemory* memory = nullptr;     ///< of this rank, in the host agent; null: none
-  RingTracer* tracer = nullptr;      ///< null: off
+  LoaderBatches* batches = nullptr;       ///< of the process
+  AgentMemory* memory = nullptr;          ///< of this rank, in the host agent; null: none
+  RingTracer* tracer = nullptr;           ///< null: off
+  LetterFaults* letter_faults = nullptr;  ///< of the process; null: letters suffer none
 };
 
 /// Builds a real rank: device, data, model, plans, communicators, state from the seed or from a sealed checkpoint. Tells the log what

@@ -18,6 +18,7 @@
 #include "src/config/load_extension.hpp"
 #include "src/runtime/spawned_actor.hpp"
 #include "src/trace/ring_tracer.hpp"
+#include "src/transport/letter_faults.hpp"
 #include "tools/launcher/control_client.hpp"
 #include "tools/launcher/letter_link.hpp"
 #include "tools/launcher/run_folder.hpp"
@@ -126,6 +127,7 @@ class Worker {
     options.self = {place_.rank, place_.incarnation};
     options.devices = network_devices(environment_, config_ ? config_->comm.interface : std::string{});
     if (!config_ || config_->trace.enable || config_->profiling.enable_profiling) options.tracer = &transport_tracer_;
+    options.faults = &letter_faults_;
     link_ = std::make_unique<LetterLink>(
         directory_, *clock_, *process_log_, options, [this](Rank peer, const std::string& cause) { peer_lost(peer, cause); },
         [this](TransportHandlers handlers) { return mail_.around(batches_.around(std::move(handlers))); });
@@ -220,7 +222,8 @@ class Worker {
                                 .communicators = communicators_.get(),
                                 .batches = &batches_,
                                 .memory = hosted->memory.get(),
-                                .tracer = tracer_.get()};
+                                .tracer = tracer_.get(),
+                                .letter_faults = &letter_faults_};
       hosted->factory = std::make_unique<TrainingRankFactory>(std::move(parts));
       SupervisorOptions options{.world_size = place_.world_size,
                                 .config_hash = config_->hash(),
@@ -320,6 +323,7 @@ class Worker {
   SharedMemoryRegistry registry_;
   LateTracer transport_tracer_;
   JobPeers peers_;
+  LetterFaults letter_faults_;
   CollectiveMail mail_;    ///< outlives the link
   LoaderBatches batches_;  ///< so does this
   std::unique_ptr<RankCommunicators> communicators_;

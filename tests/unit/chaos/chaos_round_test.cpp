@@ -40,12 +40,15 @@ TEST(ChaosRound, AllSitesAndActionsAndSignalsOccurAloneTwiceAtOnceDuringRecovery
         ++seen["while saving"];
         EXPECT_GT(round.checkpoint_interval, 0U) << seed;
       }
-      for (const char* word : {"site=lane", "site=collective", "site=process", "action=fail", "action=stall", "action=delay", "action=crash"})
+      for (const char* word : {"site=lane", "site=collective", "site=process", "site=letter", "site=storage", "action=fail", "action=stall", "action=delay",
+                               "action=crash", "action=drop", "action=duplicate", "action=corrupt", "action=reorder", "action=torn", "action=full"})
         if (each.rule.find(word) != std::string::npos) ++seen[word];
     }
   }
-  for (const char* what : {"one", "two", "at once", "while recovering", "while saving", "kind 0", "kind 1", "kind 2", "kind 3", "site=lane", "site=collective",
-                           "site=process", "action=fail", "action=stall", "action=delay", "action=crash"})
+  for (const char* what :
+       {"one",          "two",          "at once",         "while recovering", "while saving",   "kind 0",         "kind 1",      "kind 2",
+        "kind 3",       "site=lane",    "site=collective", "site=process",     "site=letter",    "site=storage",   "action=fail", "action=stall",
+        "action=delay", "action=crash", "action=drop",     "action=duplicate", "action=corrupt", "action=reorder", "action=torn", "action=full"})
     EXPECT_GT(seen[what], 10) << what;
 }
 
