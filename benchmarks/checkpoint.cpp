@@ -1,7 +1,8 @@
-// benchmark checkpoint: saving and loading 1 GiB of training state against dd on the same disk
+// benchmark checkpoint: saving and loading 1 GiB of training state against dd and torch.distributed.checkpoint on the same disk
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -70,12 +71,50 @@ class State {
   std::unique_ptr<Buffer> memory_;
 };
 
+/// benchmarks/torch_checkpoint.py in a process of its own, asked line by line. Without tools/setup.sh --python there is none.
+class TorchSide {
+ public:
+  explicit TorchSide(const fs::path& folder) {
+    const fs::path python = "third_party/venv/bin/python";
+    if (!fs::exists(python)) return;
+    const std::string answers = (folder / "answers").string();
+    shell("mkfifo " + answers);
+    const std::string command =
+        fmt::format("{} benchmarks/torch_checkpoint.py {} {} {} {} > {}", python.string(), folder.string(), tensors, rows, columns, answers);
+    questions_ = ::popen(command.c_str(), "w");
+    answers_ = std::fopen(answers.c_str(), "r");
+    if (questions_ == nullptr || answers_ == nullptr || read() != "ready") throw std::runtime_error("torch_checkpoint.py does not start");
+  }
+  ~TorchSide() {
+    if (questions_ != nullptr) ::pclose(questions_);
+    if (answers_ != nullptr) std::fclose(answers_);
+  }
+  TorchSide(const TorchSide&) = delete;
+  TorchSide& operator=(const TorchSide&) = delete;
+  [[nodiscard]] bool there() const { return questions_ != nullptr; }
+  double seconds(const char* what, std::uint64_t number) {
+    fmt::print(questions_, "{} {}\n", what, number);
+    std::fflush(questions_);
+    return std::stod(read());
+  }
+
+ private:
+  std::string read() {
+    std::array<char, 64> line{};
+    if (std::fgets(line.data(), line.size(), answers_) == nullptr) return {};
+    std::string text(line.data());
+    text.erase(text.find_last_not_of('\n') + 1);
+    return text;
+  }
+  std::FILE *questions_ = nullptr, *answers_ = nullptr;
+};
+
 struct Times {
-  std::vector<double> dd_write, save, dd_read, load, check;
+  std::vector<double> dd_write, save, dd_read, load, check, torch_save, torch_load;
 };
 
 void round(const fs::path& folder, State& state, State& again, std::span<std::byte> slot, SnapshotProgram& program, CheckpointStore& store, Storage& storage,
-           std::uint64_t number, Times& times) {
+           std::uint64_t number, TorchSide& torch, Times& times) {
   const std::string file = (folder / "dd").string();
   const Step step{number};
   IdleStream stream;
@@ -85,6 +124,7 @@ void round(const fs::path& folder, State& state, State& again, std::span<std::by
     const SavedShard shard = program.save(step, slot, store.writing_folder(step, EpochId{1}));
     require(store.seal({.step = step, .epoch = EpochId{1}, .world = 1}, {shard}));
   }));
+  if (torch.there()) times.torch_save.push_back(torch.seconds("save", number));
   again.clear();
   times.dd_read.push_back(seconds_of([&] { shell("dd if=" + file + " of=/dev/null bs=16M iflag=direct status=none"); }));
   times.load.push_back(seconds_of([&] {
@@ -92,6 +132,7 @@ void round(const fs::path& folder, State& state, State& again, std::span<std::by
     if (!found) throw std::runtime_error(found.error().message);
     require(restore_state(found->manifest, found->folder, storage, again.list));
   }));
+  if (torch.there()) times.torch_load.push_back(torch.seconds("load", number));
   if (!again.equals(state)) throw std::runtime_error("what was loaded is not what was saved");
   std::vector<std::string> warnings;
   times.check.push_back(seconds_of([&] {
@@ -121,12 +162,19 @@ int main() {
   const auto program = make_snapshot_program(state.list, {.rank = 0, .world = 1}, *storage);
   const auto slot = allocate_host(program->snapshot_bytes());
   Times times;
-  for (std::uint64_t i = 1; i <= rounds; ++i) round(folder, state, again, slot->bytes(), *program, store, *storage, i, times);
-  fmt::print("{:.2f} GiB of state, one rank; {} rounds, each: dd, save, dd, load, check; medians\n\n", state.gibibytes(), rounds);
+  TorchSide torch(folder);
+  for (std::uint64_t i = 1; i <= rounds; ++i) round(folder, state, again, slot->bytes(), *program, store, *storage, i, torch, times);
+  fmt::print("{:.2f} GiB of state, one rank; {} rounds, each: dd, save, PyTorch's save, dd, load, PyTorch's load, check; medians\n\n", state.gibibytes(),
+             rounds);
   fmt::print("{:<46} {:>12}  {:>12}  {:>5}\n", "", "dd", "Troupe", "ratio");
   print("save and seal : dd bs=16M conv=fsync", state.gibibytes(), times.dd_write, times.save);
   print("load, each piece checked : dd iflag=direct", state.gibibytes(), times.dd_read, times.load);
   print("check before the load : dd iflag=direct", state.gibibytes(), times.dd_read, times.check);
+  if (torch.there()) {
+    fmt::print("\n{:<46} {:>12}  {:>12}  {:>5}\n", "", "PyTorch", "Troupe", "ratio");
+    print("save and seal : torch.distributed.checkpoint", state.gibibytes(), times.torch_save, times.save);
+    print("load, each piece checked : the same, unchecked", state.gibibytes(), times.torch_load, times.load);
+  }
   fs::remove_all(folder);
   return 0;
 }

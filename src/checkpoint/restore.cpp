@@ -29,31 +29,17 @@ Result<void> check_alike(const StateTensor& wanted, const StoredTensor& stored, 
                std::string(safetensors_name(stored.dtype)) + " " + text_of(stored.shape) + "; was the model's size changed?"};
 }
 
-Result<void> add_rows(const StateTensor& wanted, const StoredTensor& stored, ShardReads& reads, std::span<std::byte> out) {
-  const std::uint64_t row = row_bytes(stored.shape, stored.dtype);
-  const std::int64_t end = wanted.first_row + wanted.rows;
-  for (std::int64_t at = wanted.first_row; at < end;) {
-    const auto part = std::find_if(stored.parts.begin(), stored.parts.end(), [&](const auto& p) { return p.first_row <= at && at < p.first_row + p.rows; });
-    if (part == stored.parts.end()) return Error{"row " + std::to_string(at) + " lies in no file of the checkpoint"};
-    const std::int64_t count = std::min(end, part->first_row + part->rows) - at;
-    const auto to = out.subspan(static_cast<std::uint64_t>(at - wanted.first_row) * row, static_cast<std::uint64_t>(count) * row);
-    if (auto added = reads.add(part->file, part->begin + static_cast<std::uint64_t>(at - part->first_row) * row, to); !added) return added;
-    at += count;
-  }
-  return {};
-}
-
 /// Fills tensors from a checkpoint, in batches: those that need it pass through host memory, for another type or another device.
 class Filling {
  public:
   Filling(ShardReads& reads, const RestoreOptions& options) : reads_(reads), options_(options) {}
   Result<void> add(const StateTensor& tensor, const StoredTensor& stored) {
     const StoredType own = stored_as(tensor.view.dtype);
-    if (!options_.copy_in && stored.dtype == own) return add_rows(tensor, stored, reads_, {tensor.view.data, valid_bytes(tensor)});
+    if (!options_.copy_in && stored.dtype == own) return reads_.add_rows(stored, tensor.first_row, tensor.rows, {tensor.view.data, valid_bytes(tensor)});
     Passing& passing = passing_.emplace_back(Passing{&tensor, stored.dtype, {}});
     passing.bytes.resize(valid_bytes(tensor) / size_of(own) * size_of(stored.dtype));
     passing_bytes_ += passing.bytes.size();
-    if (auto added = add_rows(tensor, stored, reads_, passing.bytes); !added) return added;
+    if (auto added = reads_.add_rows(stored, tensor.first_row, tensor.rows, passing.bytes); !added) return added;
     return passing_bytes_ < batch_bytes ? Result<void>{} : finish();
   }
   Result<void> finish() {

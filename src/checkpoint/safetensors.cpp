@@ -14,7 +14,8 @@ using nlohmann::json;
 
 constexpr std::uint64_t longest_header = 100'000'000;  // as the format's reference implementation
 constexpr std::array known_types = {StoredType::f32,  StoredType::bf16, StoredType::f16, StoredType::f64, StoredType::e4m3,
-                                    StoredType::e5m2, StoredType::i64,  StoredType::i32, StoredType::u8};
+                                    StoredType::e5m2, StoredType::i64,  StoredType::i32, StoredType::u8,  StoredType::u64,
+                                    StoredType::u32,  StoredType::i16,  StoredType::u16, StoredType::i8,  StoredType::boolean};
 
 /// JSON that refuses a name which stands twice in one object.
 Result<json> parse_once_named(const std::string& text, const std::string& file) {
@@ -88,6 +89,12 @@ std::string_view safetensors_name(StoredType type) noexcept {
     case StoredType::i64: return "I64";
     case StoredType::i32: return "I32";
     case StoredType::u8: return "U8";
+    case StoredType::u64: return "U64";
+    case StoredType::u32: return "U32";
+    case StoredType::i16: return "I16";
+    case StoredType::u16: return "U16";
+    case StoredType::i8: return "I8";
+    case StoredType::boolean: return "BOOL";
   }
   return "?";
 }

@@ -25,6 +25,8 @@ struct CheckpointSettings {
   bool load_only = false;
   std::optional<std::string> initial_load_path;
   bool initial_load_model_only = true;
+  bool initial_load_in_hf = false;
+  bool last_save_in_hf = false;
   std::vector<std::string> exclude_from_loading;
   bool create_seed_checkpoint = false;
   bool skip_damaged = true;
@@ -59,8 +61,11 @@ inline void describe(Schema& schema, CheckpointSettings& s) {
   schema.key("load_only", &s.load_only, KeyClass::frozen, "resume, but save nothing");
   schema
       .key("initial_load_path", &s.initial_load_path, KeyClass::frozen,
-           "checkpoint of another run (its step-N, or the folder that holds them: the newest) to begin from while this run has none of its own")
+           "checkpoint of another run (its step-N, or the folder that holds them: the newest) to begin from while this run has none of its own; torchtitan's "
+           "(with a .metadata) are read too, and Hugging Face's with initial_load_in_hf")
       .apart();
+  schema.key("initial_load_in_hf", &s.initial_load_in_hf, KeyClass::frozen,
+             "initial_load_path is a folder of Hugging Face (config.json, safetensors): its weights, at step 1; docs/huggingface.md");
   schema.key("initial_load_model_only", &s.initial_load_model_only, KeyClass::frozen,
              "take the weights alone from there, and begin at step 1; false: go on at its step with optimizer and data position");
   schema
@@ -75,9 +80,9 @@ inline void describe(Schema& schema, CheckpointSettings& s) {
              "a damaged checkpoint is passed over for the next older one; false: the run stops and names it");
   schema.key("check_before_load", &s.check_before_load, KeyClass::frozen,
              "read all of a checkpoint before the ranks start; false: they check what they read, and a damaged piece ends the start");
-  schema.not_built("initial_load_in_hf", false, "that folder is Hugging Face's", "weights of Hugging Face").part_of("checkpoint.initial_load_path");
-  schema.not_built("initial_load_in_hf_quantized", false, "its weights are quantized", "weights of Hugging Face").part_of("checkpoint.initial_load_path");
-  schema.not_built("last_save_in_hf", false, "the last save is Hugging Face's", "weights of Hugging Face");
+  schema.not_built("initial_load_in_hf_quantized", false, "its weights are quantized", "quantized weights").part_of("checkpoint.initial_load_path");
+  schema.key("last_save_in_hf", &s.last_save_in_hf, KeyClass::frozen,
+             "the last save, where it holds weights alone, is also written as a folder that transformers loads: step-N-hf, beside it");
   schema.ignored("enable_ft_dataloader_checkpoints", true, "the data's position is part of every checkpoint");
 }
 

@@ -7,6 +7,8 @@
 #include <optional>
 #include <thread>
 
+#include "src/checkpoint/state_rows.hpp"
+
 namespace troupe {
 namespace {
 
@@ -34,6 +36,19 @@ Result<void> ShardReads::add(std::uint32_t file, std::uint64_t begin, std::span<
     wanted_[{file, at / piece_bytes}].push_back({at % piece_bytes, part});
     at += part.size();
     to = to.subspan(part.size());
+  }
+  return {};
+}
+
+Result<void> ShardReads::add_rows(const StoredTensor& stored, std::int64_t first, std::int64_t count, std::span<std::byte> out) {
+  const std::uint64_t row = row_bytes(stored.shape, stored.dtype);
+  for (std::int64_t at = first; at < first + count;) {
+    const auto part = std::find_if(stored.parts.begin(), stored.parts.end(), [&](const auto& p) { return p.first_row <= at && at < p.first_row + p.rows; });
+    if (part == stored.parts.end()) return Error{"row " + std::to_string(at) + " lies in no file of the checkpoint"};
+    const std::int64_t rows = std::min(first + count, part->first_row + part->rows) - at;
+    const auto to = out.subspan(static_cast<std::uint64_t>(at - first) * row, static_cast<std::uint64_t>(rows) * row);
+    if (auto added = add(part->file, part->begin + static_cast<std::uint64_t>(at - part->first_row) * row, to); !added) return added;
+    at += rows;
   }
   return {};
 }

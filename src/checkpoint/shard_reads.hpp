@@ -17,6 +17,8 @@ class ShardReads {
   ShardReads(const Manifest& manifest, std::filesystem::path folder, Storage& storage) : manifest_(manifest), folder_(std::move(folder)), storage_(storage) {}
   /// Adds a range; `to` is filled by the next `run`. The error is that of the file's header.
   [[nodiscard]] Result<void> add(std::uint32_t file, std::uint64_t begin, std::span<std::byte> to);
+  /// Adds rows [first, first + count) of a tensor; `out`: their bytes. The error names a row that lies in no file, or is that of a header.
+  [[nodiscard]] Result<void> add_rows(const StoredTensor& stored, std::int64_t first, std::int64_t count, std::span<std::byte> out);
   /// Adds all pieces of all files, to be checked.
   [[nodiscard]] Result<void> add_all();
   /// Reads all that was added since the last one. Blocks. The error names file and bytes.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -45,6 +46,17 @@ std::string file_name(std::uint32_t rank, std::uint32_t world) {
     return std::string(text.size() < 5 ? 5 - text.size() : 0, '0') + text;
   };
   return "rank-" + padded(rank) + "-of-" + padded(world) + ".safetensors";
+}
+
+/// The same places as torch.distributed.checkpoint's HuggingFaceStorageReader asks for them, so that it loads a sealed checkpoint.
+std::string torch_pieces(const std::map<std::string, ShardPart>& parts) {
+  nlohmann::json value = nlohmann::json::object();
+  for (const auto& [name, part] : parts) {
+    std::vector<std::int64_t> offsets(part.global_shape.size(), 0);
+    if (!offsets.empty()) offsets.front() = part.first_row;
+    value[name] = {{"saved_offsets", offsets}};
+  }
+  return value.dump();
 }
 
 void require(const Result<void>& done) {
@@ -185,7 +197,8 @@ class StateSnapshot final : public SnapshotProgram {
                        {"step", std::to_string(step.value())},
                        {"rank", std::to_string(options_.rank)},
                        {"world", std::to_string(options_.world)},
-                       {"parts", shard_parts_to_json(parts)}};
+                       {"parts", shard_parts_to_json(parts)},
+                       {"DCP_SHARDING_INFO", torch_pieces(parts)}};
     return header;
   }
 

@@ -8,17 +8,21 @@
 
 namespace troupe {
 
-/// What a tensor's values are in a file. More than a device computes with: f16 only ever lies in files.
-enum class StoredType : std::uint8_t { f32, bf16, f16, f64, e4m3, e5m2, i64, i32, u8 };
+/// What a tensor's values are in a file. More than a device computes with: f16 and most integers only ever lie in files.
+enum class StoredType : std::uint8_t { f32, bf16, f16, f64, e4m3, e5m2, i64, i32, u8, u64, u32, i16, u16, i8, boolean };
 
 [[nodiscard]] constexpr std::size_t size_of(StoredType type) noexcept {
   switch (type) {
     case StoredType::f64:
-    case StoredType::i64: return 8;
+    case StoredType::i64:
+    case StoredType::u64: return 8;
     case StoredType::f32:
-    case StoredType::i32: return 4;
+    case StoredType::i32:
+    case StoredType::u32: return 4;
     case StoredType::bf16:
-    case StoredType::f16: return 2;
+    case StoredType::f16:
+    case StoredType::i16:
+    case StoredType::u16: return 2;
     default: return 1;
   }
 }

@@ -31,8 +31,15 @@ Result<ModelDescription> describe_model(const ModelSettings& settings, std::opti
     return Error{"model.vocab_size is " + std::to_string(f.vocab_size) + " but the tokenizer has " + std::to_string(*tokenizer_vocab) +
                  " ids; set at least that, or leave the key out"};
   }
+  Llama3Options options;
+  if (settings.rope_scaling_factor) {
+    if (settings.rope_scaling_high_freq_factor <= settings.rope_scaling_low_freq_factor)
+      return Error{"model.rope_scaling_high_freq_factor must be above model.rope_scaling_low_freq_factor"};
+    options.rope_scaling = RotaryScaling{*settings.rope_scaling_factor, settings.rope_scaling_low_freq_factor, settings.rope_scaling_high_freq_factor,
+                                         settings.rope_scaling_original_length};
+  }
   try {
-    return describe_llama3(f);
+    return describe_llama3(f, options);
   } catch (const std::invalid_argument& refused) {
     return Error{std::string("[model]: ") + refused.what()};
   }

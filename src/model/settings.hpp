@@ -20,6 +20,9 @@ struct ModelSettings {
   std::optional<std::int64_t> dim, n_layers, n_heads, n_kv_heads, vocab_size, ffn_hidden, multiple_of;
   std::optional<double> ffn_dim_multiplier, norm_eps, rope_theta;
   std::optional<bool> tied_embeddings;
+  std::optional<double> rope_scaling_factor;
+  double rope_scaling_low_freq_factor = 1, rope_scaling_high_freq_factor = 4;
+  std::int64_t rope_scaling_original_length = 8192;
   std::shared_ptr<const Extensions> extensions;  ///< of job.custom_import; not a key
   [[nodiscard]] bool float8() const noexcept {
     for (const auto& converter : converters) {
@@ -48,6 +51,15 @@ inline void describe(Schema& schema, ModelSettings& s) {
   schema.key("ffn_dim_multiplier", &s.ffn_dim_multiplier, KeyClass::frozen, "factor of the feed-forward width").above(0);
   schema.key("norm_eps", &s.norm_eps, KeyClass::frozen, "epsilon of the RMS norms").above(0);
   schema.key("rope_theta", &s.rope_theta, KeyClass::frozen, "base of the rotary frequencies").above(0);
+  schema
+      .key("rope_scaling_factor", &s.rope_scaling_factor, KeyClass::frozen,
+           "long rotary wavelengths are divided by this (\"llama3\" of Hugging Face's rope_scaling; torchtitan 0.2.2 has 8 in every flavour); unset: none")
+      .at_least(1);
+  schema.key("rope_scaling_low_freq_factor", &s.rope_scaling_low_freq_factor, KeyClass::frozen, "wavelengths above original_length / this are divided in full")
+      .above(0);
+  schema.key("rope_scaling_high_freq_factor", &s.rope_scaling_high_freq_factor, KeyClass::frozen, "wavelengths below original_length / this stay").above(0);
+  schema.key("rope_scaling_original_length", &s.rope_scaling_original_length, KeyClass::frozen, "context for which the frequencies were first trained")
+      .at_least(1);
   schema.key("tied_embeddings", &s.tied_embeddings, KeyClass::frozen, "the head shares the embedding's weights");
   schema.ignored("print_after_conversion", false, "the model's units and sizes are always printed at start");
   schema.not_built("hf_assets_path", std::optional<std::string>{}, "folder of the tokenizer and of weights of Hugging Face", "tokens are bytes")

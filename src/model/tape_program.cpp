@@ -11,6 +11,7 @@ namespace troupe {
 struct TapeProgram::Call {
   Stream& stream;
   const UnitLayout& unit;
+  std::size_t number;  ///< of the unit
   std::span<const std::byte> batch;
   std::span<const std::byte> weights;
   std::span<std::byte> gradients;
@@ -120,7 +121,7 @@ CastTarget TapeProgram::cast_target(const Instruction& instruction, std::size_t 
 void TapeProgram::forward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) {
   const UnitLayout& layout = in_.layout.units.at(unit.value());
   require("weights slot", weights.size(), layout.weights_bytes, unit);
-  const Call call{stream, layout, batch, weights, {}};
+  const Call call{stream, layout, unit.value(), batch, weights, {}};
   run_all(call, in_.plan.forward[unit.value()], forward_joined_[unit.value()]);
 }
 
@@ -129,7 +130,7 @@ void TapeProgram::backward(Stream& stream, Step, Micro, Unit unit, std::span<con
   const UnitLayout& layout = in_.layout.units.at(unit.value());
   if (reads_weights(in_.plan.backward[unit.value()])) require("weights slot", weights.size(), layout.weights_bytes, unit);
   require("gradients slot", gradients.size(), layout.gradients_bytes, unit);
-  const Call call{stream, layout, batch, weights, gradients};
+  const Call call{stream, layout, unit.value(), batch, weights, gradients};
   for (const ParameterSlot& slot : layout.slots) {  // rows of padding: zero, so that what the ranks send is defined
     const LaidParameter& p = in_.layout.parameters[slot.parameter];
     const std::int64_t padding = p.rows_per_rank * in_.layout.world - p.description.rows;
@@ -159,9 +160,10 @@ void TapeProgram::run_forward(const Call& call, const Instruction& i) const {
     }
     case InstructionCode::linear: return k.linear(call.stream, view(o[0]), weight(call, i.parameter), view(o[1]));
     case InstructionCode::linear_fp8: return k.linear_fp8(call.stream, float8(o[0], o[1]), float8_weight(call, i), view(o[2]));
-    case InstructionCode::rotary: return k.rotary(call.stream, by_heads(o[0], i.heads, i.head_dim, false), in_.rotary, false);
+    case InstructionCode::rotary: return k.rotary(call.stream, by_heads(o[0], i.heads, i.head_dim, false), rotary_table(), false);
     case InstructionCode::attention: {
       const double scale = 1.0 / std::sqrt(static_cast<double>(i.head_dim));
+      if (in_.cache != nullptr) return attend_cached(call, i, scale);
       return k.attention(call.stream, by_heads(o[0], i.heads, i.head_dim, true), by_heads(o[1], i.kv_heads, i.head_dim, true),
                          by_heads(o[2], i.kv_heads, i.head_dim, true), scale, by_heads(o[3], i.heads, i.head_dim, true), log_sum_exp(o[4], i.heads),
                          starts(call));
@@ -207,6 +209,22 @@ void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
     case InstructionCode::copy: return k.cast(call.stream, view(o[0]), view(o[1]));
     default: throw std::logic_error("an instruction of forward among those of backward");
   }
+}
+
+/// Of the positions at hand: all from 0 on, or those after what the cache holds.
+TensorView TapeProgram::rotary_table() const { return in_.cache == nullptr ? in_.rotary : in_.rotary.rows(in_.cache->length, in_.plan.sizes.tokens()); }
+
+void TapeProgram::attend_cached(const Call& call, const Instruction& i, double scale) const {
+  const std::vector<int>& o = i.operands;
+  const KeyValueCache::Unit& kept = in_.cache->units[call.number];
+  const std::int64_t tokens = in_.plan.sizes.tokens(), all = in_.cache->length + tokens;
+  in_.kernels.cast(call.stream, view(o[1]), kept.keys.rows(in_.cache->length, tokens));
+  in_.kernels.cast(call.stream, view(o[2]), kept.values.rows(in_.cache->length, tokens));
+  const auto by_heads_of = [&](const TensorView& cached) {
+    return TensorView::contiguous(cached.data, cached.dtype, {all, i.kv_heads, i.head_dim}, cached.device);
+  };
+  in_.cache->attention->attention_cached(call.stream, by_heads(o[0], i.heads, i.head_dim, false), by_heads_of(kept.keys), by_heads_of(kept.values), scale,
+                                         by_heads(o[3], i.heads, i.head_dim, false));
 }
 
 /// As the buffer of the codes says; the scales lie in the buffer behind it, tensor-wise as (amax, scale).

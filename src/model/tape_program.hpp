@@ -3,6 +3,7 @@
 #include <span>
 #include <vector>
 
+#include "src/device/cached_attention.hpp"
 #include "src/device/fused_kernels.hpp"
 #include "src/model/extension.hpp"
 #include "src/model/programs.hpp"
@@ -11,6 +12,16 @@
 #include "src/model/weight_layout.hpp"
 
 namespace troupe {
+
+/// Keys and values of the tokens before, for each unit that has attention. Memory is somebody else's.
+struct KeyValueCache {
+  struct Unit {
+    TensorView keys, values;  ///< [capacity, KV · d] in the compute type; data null: the unit has no attention
+  };
+  std::vector<Unit> units;
+  std::int64_t length = 0;               ///< tokens that it holds
+  CachedAttention* attention = nullptr;  ///< the device's
+};
 
 /// Runs a TapePlan: each instruction becomes one call of the device's kernels on views of arena, weights and gradients slots.
 /// Where the kernels are FusedKernels too, two neighbouring instructions become one call if nobody else needs what lies between them.
@@ -27,6 +38,7 @@ class TapeProgram final : public ComputeProgram {
     StepTotals* totals = nullptr;      ///< device memory
     double gradient_scale = 1;         ///< 1 / nominal tokens
     LossFunction loss = {};            ///< in place of the kernels' cross entropy, where there is one
+    KeyValueCache* cache = nullptr;    ///< inference token by token: tokens are those at cache->length and after
   };
   explicit TapeProgram(Inputs inputs);
 
@@ -43,8 +55,10 @@ class TapeProgram final : public ComputeProgram {
   void run(const Call& call, const Instruction& instruction) const;
   void run_forward(const Call& call, const Instruction& instruction) const;
   void run_backward(const Call& call, const Instruction& instruction) const;
+  void attend_cached(const Call& call, const Instruction& instruction, double scale) const;
   void cast_to_float8(const Call& call, TensorView from, const Instruction& instruction, std::size_t to) const;
   [[nodiscard]] TensorView view(int buffer) const;
+  [[nodiscard]] TensorView rotary_table() const;
   [[nodiscard]] TensorView by_heads(int buffer, std::int64_t heads, std::int64_t head_dim, bool by_rows) const;
   [[nodiscard]] TensorView log_sum_exp(int buffer, std::int64_t heads) const;
   [[nodiscard]] Float8View float8(int data, int scale) const;

@@ -58,6 +58,29 @@ struct InspectDataRequest {
 /// Prints what a rank saw or will see in a step: rows, documents, tokens, text, and the digest that is in the metrics.
 [[nodiscard]] int inspect_data(const InspectDataRequest& request);
 
+struct GenerateRequest {
+  std::filesystem::path checkpoint;  ///< …/step-N, or a folder of Hugging Face
+  std::string prompt;
+  std::string ids;  ///< the prompt as token ids with commas between; then ids are printed
+  std::uint32_t tokens = 100;
+  double temperature = 0, top_p = 1;
+  std::uint64_t seed = 0;
+  std::vector<std::string> overrides;
+};
+/// Replaces this process by troupe-worker in its generating mode; returns only if that fails.
+[[nodiscard]] int generate_text(const GenerateRequest& request);
+
+struct ConvertRequest {
+  std::filesystem::path checkpoint;  ///< …/step-N
+  std::string to = "hf";
+  std::filesystem::path out;
+  std::string dtype;                ///< float32, bfloat16, float16; empty: as the checkpoint has it
+  std::filesystem::path tokenizer;  ///< folder whose tokenizer files are copied; empty: the one that the run began from
+  std::uint64_t most_file_mib = 5120;
+};
+/// Writes the weights of a sealed checkpoint for another program.
+[[nodiscard]] int convert_weights(const ConvertRequest& request);
+
 struct TraceRequest {
   std::filesystem::path run;  ///< the run's folder
   std::filesystem::path out;  ///< empty: RUN/trace/trace.json

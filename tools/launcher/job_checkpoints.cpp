@@ -4,6 +4,9 @@
 
 #include <stdexcept>
 
+#include "src/checkpoint/export_hugging_face.hpp"
+#include "tools/launcher/foreign_start.hpp"
+
 namespace troupe {
 
 JobCheckpoints::JobCheckpoints(const JobConfig& config, const std::filesystem::path& run_folder)
@@ -11,6 +14,8 @@ JobCheckpoints::JobCheckpoints(const JobConfig& config, const std::filesystem::p
 
 Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   if (!config_.checkpoint.enable) return {};
+  if (config_.checkpoint.last_save_in_hf && !config_.checkpoint.last_save_model_only)
+    return Error{"checkpoint.last_save_in_hf = true writes weights alone: set checkpoint.last_save_model_only = true"};
   auto cleaned = store_.clean();
   if (!cleaned) return cleaned.error();
   for (const std::string& line : *cleaned) warnings.push_back(line);
@@ -20,7 +25,7 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   if (!found_) return {};
   if (!found_->own) {
     warnings.push_back(fmt::format("this run begins from {}", found_->checkpoint.folder.string()));
-    return {};
+    return found_->foreign ? check_foreign_start(config_, *found_, *storage_, warnings) : Result<void>{};
   }
   const RunPosition& position = found_->checkpoint.manifest.position;
   for (const std::string& change : config_.changes_since(position.config))
@@ -60,6 +65,20 @@ void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config,
     throw std::runtime_error(sealed.error().message);
   }
   (void)store_.purge(config_.checkpoint.keep_latest_k, parts.step);  // an old one that cannot be deleted is tried again after the next
+  if (config_.checkpoint.last_save_in_hf && position.model_only) export_weights(parts.step, log);
+}
+
+/// The checkpoint stays sealed whatever becomes of this.
+void JobCheckpoints::export_weights(Step step, Log& log) {
+  const std::filesystem::path out = store_.sealed_folder(step).string() + "-hf";
+  if (auto removed = storage_->remove(out); !removed) throw std::runtime_error(removed.error().message);  // of an earlier run of this folder to the same step
+  const auto found = store_.open(step);
+  if (!found) throw std::runtime_error(found.error().message);
+  const auto plan = plan_export(config_, *storage_);
+  if (!plan) throw std::runtime_error("checkpoint.last_save_in_hf: " + plan.error().message);
+  if (auto written = export_hugging_face(*found, *storage_, *plan, out); !written)
+    throw std::runtime_error(fmt::format("checkpoint.last_save_in_hf: {} is sealed, but {}", found->folder.string(), written.error().message));
+  log.info(fmt::format("weights for Hugging Face in {}", out.string()));
 }
 
 }  // namespace troupe

@@ -36,6 +36,7 @@ class JobCheckpoints {
 
  private:
   void clear_branch(Log& log);
+  void export_weights(Step step, Log& log);
 
   JobConfig config_;
   std::unique_ptr<Storage> storage_;

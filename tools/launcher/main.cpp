@@ -73,6 +73,32 @@ void add_trace(CLI::App& app, troupe::TraceRequest& request) {
       troupe::exit_codes_help);
 }
 
+void add_generate(CLI::App& app, troupe::GenerateRequest& request) {
+  auto* command = app.add_subcommand("generate", "Continue a prompt with the weights of a checkpoint, or of a folder of Hugging Face.");
+  command->add_option("CHECKPOINT", request.checkpoint, "folder of a sealed checkpoint, RUN/checkpoint/step-N, or of Hugging Face")->required();
+  command->add_option("PROMPT", request.prompt, "the text to continue; tokens are its bytes");
+  command->add_option("--ids", request.ids, "the prompt as token ids (1,42,7); the answer is ids too");
+  command->add_option("--tokens", request.tokens, "the most tokens to add")->capture_default_str();
+  command->add_option("--temperature", request.temperature, "0: always the likeliest token")->check(CLI::NonNegativeNumber)->capture_default_str();
+  command->add_option("--top-p", request.top_p, "draw from the likeliest tokens that hold this much of the probability")->capture_default_str();
+  command->add_option("--seed", request.seed, "the same seed gives the same text")->capture_default_str();
+  command->footer(
+      std::string("\nKeys of the configuration may follow: --training.mixed_precision_param bfloat16, --runtime.threads_per_rank 4. docs/huggingface.md\n\n") +
+      troupe::exit_codes_help);
+}
+
+void add_convert(CLI::App& app, troupe::ConvertRequest& request) {
+  auto* command = app.add_subcommand("convert", "Write the weights of a sealed checkpoint as a folder that Hugging Face's transformers loads.");
+  command->add_option("CHECKPOINT", request.checkpoint, "folder of a sealed checkpoint, RUN/checkpoint/step-N")->required();
+  command->add_option("--to", request.to, "hf: config.json and safetensors")->check(CLI::IsMember({"hf"}))->required();
+  command->add_option("FOLDER", request.out, "folder to write; must not be there, or be empty")->required();
+  command->add_option("--dtype", request.dtype, "type of the weights; without it the checkpoint's")->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  command->add_option("--tokenizer", request.tokenizer, "folder whose tokenizer files are copied; without it the one that the run began from");
+  command->add_option("--max-file-mib", request.most_file_mib, "the most MiB of tensors in one file")->check(CLI::Range(1U, 1U << 30U))->capture_default_str();
+  command->footer(std::string("\nThe way back: checkpoint.initial_load_path with checkpoint.initial_load_in_hf. docs/huggingface.md\n\n") +
+                  troupe::exit_codes_help);
+}
+
 void add_inspect(CLI::App& app, troupe::InspectRequest& request) {
   auto* command =
       app.add_subcommand("inspect", "Show what every rank of a live run is at, also when ranks hang; the first line names who holds the others up.");
@@ -144,6 +170,10 @@ int main(int argc, char** argv) {
   add_config(app, config);
   add_sample(app, sample);
   add_trace(app, trace);
+  troupe::GenerateRequest generate;
+  add_generate(app, generate);
+  troupe::ConvertRequest convert;
+  add_convert(app, convert);
   troupe::InspectRequest inspect;
   troupe::InjectRequest inject;
   troupe::SetRequest set;
@@ -161,7 +191,7 @@ int main(int argc, char** argv) {
   add_resize(app, "leave", "Let go of the last ranks of a live run.", leave);
   add_data(app, data);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
-  train.overrides = config.overrides = sample.overrides = data.overrides = chaos.overrides = split.overrides;
+  train.overrides = config.overrides = sample.overrides = data.overrides = chaos.overrides = generate.overrides = split.overrides;
   try {
     std::reverse(split.rest.begin(), split.rest.end());  // CLI11 takes them last first
     app.parse(split.rest);
@@ -171,6 +201,8 @@ int main(int argc, char** argv) {
   }
   if (app.got_subcommand("train")) return troupe::train(train);
   if (foresight.called(app)) return foresight.run(app, split.overrides);
+  if (app.got_subcommand("generate")) return troupe::generate_text(generate);
+  if (app.got_subcommand("convert")) return troupe::convert_weights(convert);
   if (app.got_subcommand("config")) return troupe::show_config(config);
   if (app.got_subcommand("inspect")) return troupe::inspect(inspect);
   if (app.got_subcommand("inject")) return troupe::inject(inject);

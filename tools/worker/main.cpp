@@ -10,6 +10,7 @@
 #include "tools/commands/commands.hpp"
 #include "tools/launcher/signals.hpp"
 #include "tools/worker/environment.hpp"
+#include "tools/worker/generate_mode.hpp"
 #include "tools/worker/loader_process.hpp"
 #include "tools/worker/sample_mode.hpp"
 #include "tools/worker/seed_mode.hpp"
@@ -46,6 +47,11 @@ int main(int argc, char** argv) {
   app.add_option("--tokens", sample.tokens, "with --sample");
   app.add_option("--temperature", sample.temperature, "with --sample");
   app.add_option("--seed", sample.seed, "with --sample");
+  troupe::GenerateRequest generate;
+  bool generate_mode = false;
+  app.add_flag("--generate", generate_mode, "continue a prompt with the weights of the folder CONFIG; `troupe generate --help` describes it");
+  app.add_option("--ids", generate.ids, "with --generate");
+  app.add_option("--top-p", generate.top_p, "with --generate");
   bool seed_mode = false;
   app.add_flag("--seed-checkpoint", seed_mode, "write the initial weights of CONFIG as the checkpoint of step 0, for a launcher that holds the run's folder");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);
@@ -70,6 +76,20 @@ int main(int argc, char** argv) {
       return troupe::run_sample(sample);
     } catch (const std::exception& problem) {
       std::fprintf(stderr, "troupe sample: %s\n", problem.what());
+      return troupe::exit_failed;
+    }
+  }
+  if (generate_mode) {
+    generate.checkpoint = worker.config;
+    generate.overrides = split.overrides;
+    generate.prompt = sample.prompt;
+    generate.tokens = sample.tokens;
+    generate.temperature = sample.temperature;
+    generate.seed = sample.seed;
+    try {
+      return troupe::run_generate(generate);
+    } catch (const std::exception& problem) {
+      std::fprintf(stderr, "troupe generate: %s\n", problem.what());
       return troupe::exit_failed;
     }
   }

@@ -11,6 +11,7 @@
 #include "src/checkpoint/faulty_storage.hpp"
 #include "src/checkpoint/kept_state.hpp"
 #include "src/checkpoint/restore.hpp"
+#include "src/checkpoint/restore_foreign.hpp"
 #include "src/checkpoint/restore_point.hpp"
 #include "src/checkpoint/snapshot.hpp"
 #include "src/data/loader.hpp"
@@ -24,6 +25,7 @@
 #include "src/runtime/faulty_lane.hpp"
 #include "src/trace/ring_tracer.hpp"
 #include "src/transport/letter_faults.hpp"
+#include "tools/launcher/foreign_start.hpp"
 #include "tools/launcher/training_job.hpp"
 #include "tools/worker/open_device.hpp"
 #include "tools/worker/profiler.hpp"
@@ -232,7 +234,10 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
   const auto average = [](const auto& tensor) { return tensor.name.starts_with(ema_prefix); };
   const bool averaged = point->optimizer && std::ranges::any_of(manifest.tensors, [](const auto& stored) { return stored.first.starts_with(ema_prefix); });
   if (!averaged) std::erase_if(state, average);
-  require(restore_state(manifest, folder, *storage_, state, parts));
+  if (point->foreign)
+    require(restore_foreign(*point->foreign, take(foreign_names(config_, *point->foreign)), job_.model.head_dim, *storage_, state, parts, folder.string()));
+  else
+    require(restore_state(manifest, folder, *storage_, state, parts));
   model_->after_restore();
   if (job_.options.ema_decay > 0 && !averaged) {
     model_->begin_averages();

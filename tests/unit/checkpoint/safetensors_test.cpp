@@ -77,5 +77,56 @@ TEST(Safetensors, MalformedFilesAreRefusedWithTheTensorsName) {
   EXPECT_THAT(refusal(file_of("{\"__metadata__\":{\"n\":3}}", 0)), HasSubstr("is no string"));
 }
 
+Result<SafetensorsHeader> header_of(const std::string& file) {
+  testing::MemoryStorage storage;
+  storage.put("/a", file);
+  return read_safetensors_header(**storage.open("/a"), "a.safetensors");
+}
+
+TEST(Safetensors, FilesWithoutTensorsAreValid) {
+  for (const char* text : {"{}", R"({"__metadata__":{"format":"pt"}})"}) {
+    const auto header = header_of(file_of(text, 0));
+    ASSERT_TRUE(header) << header.error().message;
+    EXPECT_TRUE(header->tensors.empty());
+  }
+  SafetensorsHeader none;
+  none.metadata = {{"format", "pt"}};
+  EXPECT_THAT(write_safetensors_header(none), HasSubstr(R"({"__metadata__":{"format":"pt"}})"));
+}
+
+TEST(Safetensors, DataAtAnyAlignmentIsRead) {
+  for (std::size_t blanks = 0; blanks < 8; ++blanks) {
+    const std::string text = R"({"odd":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"f":{"dtype":"F32","shape":[2],"data_offsets":[3,11]}})";
+    const auto header = header_of(file_of(text + std::string(blanks, ' '), 11));
+    ASSERT_TRUE(header) << header.error().message;
+    EXPECT_EQ(header->data_begin, 8 + text.size() + blanks);
+    EXPECT_EQ(header->tensors[1].begin, 3U);
+  }
+}
+
+TEST(Safetensors, HeadersOfAnyLengthUpToTheLimitAreReadInFull) {
+  const std::string text = R"({"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  for (const std::size_t length : {99992U, 100000U, 100008U, 1048576U}) {
+    const auto header = header_of(file_of(text + std::string(length - text.size(), ' '), 1));
+    ASSERT_TRUE(header) << header.error().message;
+    EXPECT_EQ(header->data_begin, 8 + length);
+  }
+  for (const std::uint64_t length : {std::uint64_t{1} << 63U, std::uint64_t{1} << 40U}) {
+    std::string file = file_of(text, 1);
+    for (std::size_t i = 0; i < 8; ++i) file[i] = static_cast<char>(length >> (8 * i) & 0xffU);
+    EXPECT_THAT(refusal(file), HasSubstr("the header's length " + std::to_string(length) + " does not fit a file of"));
+  }
+}
+
+TEST(Safetensors, EveryTypeOfTheFormatHasItsSize) {
+  const std::pair<const char*, std::size_t> types[] = {{"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I64", 8}, {"I32", 4},
+                                                       {"I16", 2}, {"I8", 1},  {"U8", 1},  {"U16", 2},  {"U32", 4},     {"U64", 8},     {"BOOL", 1}};
+  for (const auto& [name, size] : types) {
+    ASSERT_TRUE(stored_type_of(name)) << name;
+    EXPECT_EQ(size_of(*stored_type_of(name)), size) << name;
+    EXPECT_EQ(safetensors_name(*stored_type_of(name)), name);
+  }
+}
+
 }  // namespace
 }  // namespace troupe

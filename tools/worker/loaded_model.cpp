@@ -1,0 +1,87 @@
+#include "tools/worker/loaded_model.hpp"
+
+#include <optional>
+
+#include "src/checkpoint/hugging_face.hpp"
+#include "src/checkpoint/hugging_face_config.hpp"
+#include "src/checkpoint/restore.hpp"
+#include "src/checkpoint/restore_foreign.hpp"
+#include "src/config/job_config.hpp"
+#include "src/config/load_extension.hpp"
+#include "src/data/byte_tokenizer.hpp"
+#include "src/device/state_copies.hpp"
+#include "src/model/families.hpp"
+#include "tools/launcher/checkpoint_path.hpp"
+#include "tools/launcher/foreign_start.hpp"
+#include "tools/worker/open_device.hpp"
+
+namespace troupe {
+namespace {
+
+/// Which model the weights are of.
+struct Source {
+  JobConfig config;
+  std::optional<FoundCheckpoint> checkpoint;  ///< nothing: Hugging Face's folder
+  std::int64_t longest = 0;
+  std::vector<std::int32_t> stop_tokens;
+};
+
+Result<Source> source_of(const std::filesystem::path& folder, const std::vector<std::string>& more, Storage& storage) {
+  if (storage.exists(folder / "manifest.json")) {
+    auto found = open_checkpoint_at(folder, storage);
+    if (!found) return found.error();
+    auto config = with_extension(JobConfig::parse(found->manifest.position.config, (folder / "manifest.json").string() + ", config", more));
+    if (!config) return config.error();
+    const std::int64_t longest = config->training.seq_len;
+    return Source{std::move(*config), std::move(*found), longest, {ByteTokenizer::eos}};
+  }
+  if (!storage.exists(folder / "config.json"))
+    return Error{folder.string() + ": is neither a sealed checkpoint (…/step-N with a manifest.json) nor a folder of Hugging Face (with a config.json)"};
+  const std::string file = (folder / "config.json").string();
+  const auto text = read_text(storage, file, std::uint64_t{1} << 24U);
+  if (!text) return text.error();
+  const auto facts = read_model_facts(*text, "llama3", file);
+  if (!facts) return facts.error();
+  auto config = with_extension(JobConfig::parse(model_section(*facts, "llama3") + "[training]\nmixed_precision_param = \"float32\"\n", file, more));
+  if (!config) return config.error();
+  Source source{std::move(*config), std::nullopt, facts->max_positions, {}};
+  if (facts->eos) source.stop_tokens.push_back(static_cast<std::int32_t>(*facts->eos));
+  return source;
+}
+
+Result<void> load_weights(const Source& source, const std::filesystem::path& folder, Storage& storage, TrainingModel& model, Device& device) {
+  RestoreOptions weights;
+  weights.model_only = true;
+  weights.copy_in = copies_into(device);
+  if (source.checkpoint) return restore_state(source.checkpoint->manifest, source.checkpoint->folder, storage, model.state(), weights);
+  const auto found = open_hugging_face(storage, folder);
+  if (!found) return found.error();
+  const auto names = foreign_names(source.config, *found);
+  if (!names) return names.error();
+  return restore_foreign(*found, *names, model.description().head_dim, storage, model.state(), weights, folder.string());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LoadedModel>> load_model(const std::filesystem::path& folder, const std::vector<std::string>& overrides, Storage& storage) {
+  auto source = source_of(folder, overrides, storage);
+  if (!source) return source.error();
+  auto description = describe_model(source->config.model, ByteTokenizer::vocab_size);
+  if (!description && !source->checkpoint) description = describe_model(source->config.model, std::nullopt);
+  if (!description) return description.error();
+  auto loaded = std::make_unique<LoadedModel>();
+  loaded->longest = source->longest;
+  loaded->stop_tokens = source->stop_tokens;
+  loaded->device = open_device(source->config, 0);
+  if (!loaded->device->host_visible()) return Error{"text is generated on a CPU: give --runtime.device cpu"};
+  loaded->attention = make_cpu_cached_attention();
+  TrainingOptions training;
+  training.batch = {1, 1};
+  training.compute = source->config.training.mixed_precision_param == "float32" ? DType::f32 : DType::bf16;
+  loaded->model = std::make_unique<TrainingModel>(std::move(*description), training, *loaded->device, nullptr);
+  if (auto done = load_weights(*source, folder, storage, *loaded->model, *loaded->device); !done) return done.error();
+  loaded->model->after_restore();
+  return loaded;
+}
+
+}  // namespace troupe
