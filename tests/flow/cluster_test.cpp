@@ -69,7 +69,7 @@ double wait_for_a_slow_file(std::uint32_t batch_slots) {
 
 TEST(Cluster, TheReportsSayHowLongASlowFileWasWaitedForAndReadingAheadHidesIt) {
   EXPECT_NEAR(wait_for_a_slow_file(1), 0.004 + 0.064, 1e-3) << "one slot: each batch is waited for, the slow one to its end";
-  EXPECT_NEAR(wait_for_a_slow_file(2), 0, 1e-3) << "two: it was read while the micro-batch before was computed";
+  EXPECT_NEAR(wait_for_a_slow_file(2), 0.004, 1e-3) << "two: the slow one was read while the micro-batch before was computed";
 }
 
 TEST(Cluster, TheJobLearnsWhatTheRanksDevicesAreAbleTo) {
