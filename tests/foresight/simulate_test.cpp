@@ -126,7 +126,9 @@ TEST(FaultForecast, SimulatesADeathUnderEachPolicy) {
     EXPECT_GE(policy.costs.recovery, 3.1) << policy.name;
     EXPECT_LT(policy.costs.recovery, 4) << policy.name;
     for (const auto& row : policy.rows) {
-      EXPECT_GT(row.simulated, 0.5 * forecast->undisturbed);
+      // Far below it where a disk takes longer to write the state than the steps between two snapshots: this job's steps are tiny.
+      EXPECT_GT(row.simulated, 0.1 * forecast->undisturbed);
+      EXPECT_LT(row.simulated, forecast->undisturbed);
       EXPECT_NEAR(row.simulated, row.daly, 0.03 * row.daly) << policy.name << ", every " << row.interval;
     }
   }
