@@ -1,8 +1,9 @@
 #include "src/base/schema.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
+
+#include "src/base/edit_distance.hpp"
 
 namespace troupe {
 namespace {
@@ -11,20 +12,6 @@ std::string canonical(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), '-', '_');
   return text;
-}
-
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
 }
 
 std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cfloat>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
@@ -224,12 +225,24 @@ std::string Key::check_number(double value) const {
 }
 
 std::string Key::check_text(const std::string& value) const {
+  if (value.find('\0') != std::string::npos) return "expected text without NUL characters, which end it where files and variables are named";
   if (choices_.empty()) return {};
   for (const auto& choice : choices_) {
     if (choice == value) return {};
   }
   return "expected " + limits() + ", found " + toml_quote(value) + (otherwise_.empty() ? "" : ": " + otherwise_);
 }
+
+namespace {
+
+/// Steps compute in fp32: what it does not hold would be an infinity or a zero there.
+std::string check_fp32(double value) {
+  const double size = std::abs(value);
+  if (size == 0 || (size >= static_cast<double>(FLT_MIN) && size <= static_cast<double>(FLT_MAX))) return {};
+  return "expected a number that 32-bit floats hold, 0 or of a size from 1.2e-38 to 3.4e38, found " + number_text(value);
+}
+
+}  // namespace
 
 template <class T>
 std::string Key::read(const RawValue& raw, T& out) const {
@@ -251,7 +264,8 @@ std::string Key::read(const RawValue& raw, T& out) const {
       out = *number;
     else
       return "expected a number, found " + raw.describe();
-    return check_number(out);
+    const std::string wrong = check_number(out);
+    return wrong.empty() ? check_fp32(out) : wrong;
   } else {
     const auto* value = std::get_if<T>(&raw.value);
     if (value == nullptr) return "expected " + with_article(scalar_name<T>()) + ", found " + raw.describe();

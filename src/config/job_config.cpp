@@ -216,7 +216,9 @@ std::vector<std::string> JobConfig::changes_since(const std::string& earlier_tom
 
 Result<MeshDegrees> JobConfig::mesh(std::int64_t world) const {
   const auto& p = parallelism;
-  const std::int64_t others = p.context_parallel_degree * p.tensor_parallel_degree * p.pipeline_parallel_degree;
+  // Degrees are at most 2^20 each: a product of five of them may be more than an integer holds, and is then no world.
+  const auto times = [](std::int64_t a, std::int64_t b) { return std::min<std::int64_t>(a, 1LL << 40) * b; };
+  const std::int64_t others = times(p.context_parallel_degree * p.tensor_parallel_degree, p.pipeline_parallel_degree);
   MeshDegrees mesh{p.data_parallel_replicate_degree, p.data_parallel_shard_degree};
   const auto factors = [&](const std::string& tail) {
     const auto degree = [](std::int64_t d) { return std::to_string(d); };
@@ -229,12 +231,12 @@ Result<MeshDegrees> JobConfig::mesh(std::int64_t world) const {
   if (mesh.replicate == -1 && mesh.shard == -1) return Error{factors(": only one degree may be -1")};
   for (auto* open : {&mesh.replicate, &mesh.shard}) {
     if (*open != -1) continue;
-    const std::int64_t known = others * (open == &mesh.replicate ? mesh.shard : mesh.replicate);
+    const std::int64_t known = times(others, open == &mesh.replicate ? mesh.shard : mesh.replicate);
     if (world % known != 0)
       return Error{factors(": the world of " + ranks + " is no multiple of " + std::to_string(known) + ", so the degree of -1 cannot be found")};
     *open = world / known;
   }
-  const std::int64_t product = others * mesh.replicate * mesh.shard;
+  const std::int64_t product = times(times(others, mesh.replicate), mesh.shard);
   if (product != world) return Error{factors(" = " + std::to_string(product) + ", but the world has " + ranks + "; change a degree or --nproc")};
   if (others != 1 || p.expert_parallel_degree != 1) {
     return Error{factors(", expert " + std::to_string(p.expert_parallel_degree) + ": in this version only the two data-parallel degrees may be above 1")};

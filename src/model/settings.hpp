@@ -40,15 +40,16 @@ inline void describe(Schema& schema, ModelSettings& s) {
       .one_of({"float8", "quantize.linear.float8", "mx", "quantize.linear.mx", "quantize.grouped_mm.float8", "quantize.grouped_mm.mx"})
       .built_only({"float8", "quantize.linear.float8"}, "other converters")
       .or_single();
-  schema.key("dim", &s.dim, KeyClass::frozen, "width of the residual stream").at_least(1);
-  schema.key("n_layers", &s.n_layers, KeyClass::frozen, "number of blocks").at_least(1);
-  schema.key("n_heads", &s.n_heads, KeyClass::frozen, "query heads").at_least(1);
-  schema.key("n_kv_heads", &s.n_kv_heads, KeyClass::frozen, "key and value heads; divides n_heads").at_least(1);
+  schema.key("dim", &s.dim, KeyClass::frozen, "width of the residual stream").at_least(1).at_most(1048576);
+  schema.key("n_layers", &s.n_layers, KeyClass::frozen, "number of blocks").at_least(1).at_most(4096);
+  schema.key("n_heads", &s.n_heads, KeyClass::frozen, "query heads").at_least(1).at_most(1048576);
+  schema.key("n_kv_heads", &s.n_kv_heads, KeyClass::frozen, "key and value heads; divides n_heads").at_least(1).at_most(1048576);
   schema.key("vocab_size", &s.vocab_size, KeyClass::frozen, "rows of the embedding; unset: the tokenizer's").at_least(1).at_most(2147483647);
   schema.key("ffn_hidden", &s.ffn_hidden, KeyClass::frozen, "width of the feed-forward part; unset: 2·4·dim/3 × ffn_dim_multiplier, rounded up to multiple_of")
-      .at_least(1);
-  schema.key("multiple_of", &s.multiple_of, KeyClass::frozen, "the feed-forward width is a multiple of this").at_least(1);
-  schema.key("ffn_dim_multiplier", &s.ffn_dim_multiplier, KeyClass::frozen, "factor of the feed-forward width").above(0);
+      .at_least(1)
+      .at_most(4194304);
+  schema.key("multiple_of", &s.multiple_of, KeyClass::frozen, "the feed-forward width is a multiple of this").at_least(1).at_most(4194304);
+  schema.key("ffn_dim_multiplier", &s.ffn_dim_multiplier, KeyClass::frozen, "factor of the feed-forward width").above(0).at_most(64);
   schema.key("norm_eps", &s.norm_eps, KeyClass::frozen, "epsilon of the RMS norms").above(0);
   schema.key("rope_theta", &s.rope_theta, KeyClass::frozen, "base of the rotary frequencies").above(0);
   schema
@@ -119,12 +120,16 @@ struct TrainingSettings {
 
 inline void describe(Schema& schema, TrainingSettings& s) {
   schema.section("training", "The run: batches, precision, clipping, length, data.");
-  schema.key("local_batch_size", &s.local_batch_size, KeyClass::epoch, "rows of one micro-batch on one rank").at_least(1).alias("training.batch_size");
+  schema.key("local_batch_size", &s.local_batch_size, KeyClass::epoch, "rows of one micro-batch on one rank")
+      .at_least(1)
+      .at_most(1048576)
+      .alias("training.batch_size");
   schema
       .key("global_batch_size", &s.global_batch_size, KeyClass::epoch,
            "rows of one step over all ranks, in as many micro-batches as hold them; what does not divide is dealt in turn and the last "
            "micro-batch padded with ignored rows; -1: local_batch_size × data-parallel ranks")
       .at_least(-1)
+      .at_most(1073741824)
       .not_zero();
   schema.key("seq_len", &s.seq_len, KeyClass::frozen, "tokens of a row").at_least(1).at_most(16777216);
   schema.key("max_norm", &s.max_norm, KeyClass::live, "gradients are clipped to this global norm; 0: not at all").at_least(0);

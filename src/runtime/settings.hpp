@@ -166,14 +166,16 @@ inline void describe(Schema& schema, ParallelismSettings& s) {
       .key("data_parallel_replicate_degree", &s.data_parallel_replicate_degree, KeyClass::epoch,
            "replicas of the sharded model (HSDP; with a shard degree of 1: DDP); -1: all that is left")
       .at_least(-1)
+      .at_most(1048576)
       .not_zero();
   schema
       .key("data_parallel_shard_degree", &s.data_parallel_shard_degree, KeyClass::epoch,
            "ranks that share weights, gradients and optimizer state; -1: all that is left")
       .at_least(-1)
+      .at_most(1048576)
       .not_zero();
   const auto degree = [&](const char* name, std::int64_t* member, const char* doc, const char* missing) {
-    schema.key(name, member, KeyClass::epoch, doc).at_least(1).built_only({"1"}, missing);
+    schema.key(name, member, KeyClass::epoch, doc).at_least(1).at_most(1048576).built_only({"1"}, missing);
   };
   degree("context_parallel_degree", &s.context_parallel_degree, "ranks that share a sequence", "context parallelism");
   degree("tensor_parallel_degree", &s.tensor_parallel_degree, "ranks that share a layer's products", "tensor parallelism");

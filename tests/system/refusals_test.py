@@ -1,10 +1,16 @@
+import pathlib
 import signal
 import socket
 import subprocess
 import time
 import unittest
 
-from job import Job, TROUPE, finish
+from job import Job, TROUPE, finish, wait_until
+
+
+def cpu_ticks(pid):
+    """Of 10 ms, spent in user code."""
+    return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11])
 
 
 class RefusalsTest(unittest.TestCase):
@@ -45,6 +51,28 @@ class RefusalsTest(unittest.TestCase):
         output = self.refused("--nproc", 2, "--training.dataset_path", "/nowhere/at/all.txt", code=1)
         self.assertIn("/nowhere/at/all.txt", output)
         self.assertRegex(output, r"rank [01]")
+
+    def test_a_run_that_names_no_data_is_refused_before_anything_starts(self):
+        text = self.job.config.read_text()
+        self.job.config.write_text("\n".join(line for line in text.splitlines() if not line.startswith("dataset_path")))
+        self.assertIn("training.dataset_path is not set", self.refused("--nproc", 2))
+        self.assertFalse(self.job.run.exists())
+
+    def test_sizes_that_no_machine_has_are_refused_and_not_taken_for_small_ones(self):
+        for key, value, told in (("model.n_layers", 100000000, "at most 4096"), ("training.local_batch_size", 2**32 + 1, "at most 1048576"),
+                                 ("parallelism.data_parallel_shard_degree", 2**33, "at most 1048576"), ("training.global_batch_size", 10**9, "micro-batches")):
+            for mode in ((), ("--dry-run",)):
+                output = self.refused("--nproc", 1, f"--{key}", value, *mode)
+                self.assertIn(key, output)
+                self.assertIn(told, output)
+
+    def test_a_dry_run_ends_on_a_signal(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            process = self.job.start("--dry-run", "--training.global_batch_size", 8192)
+            wait_until(lambda: process.poll() is not None or cpu_ticks(process.pid) > 30, "the dry run is at work")
+            self.assertIsNone(process.poll(), "it has ended before the signal")
+            process.send_signal(number)
+            self.assertEqual(finish(process)[0], -number)
 
     def test_empty_data_ends_the_run(self):
         empty = self.job.folder / "empty.txt"
@@ -105,6 +133,16 @@ class RefusalsTest(unittest.TestCase):
             self.assertIn("--nproc", output)
             self.assertLess(len(output.splitlines()), 4, output)
             self.assertFalse(self.job.run.exists(), number)
+
+    def test_a_word_that_is_no_command_and_keys_that_a_command_ignores_are_refused(self):
+        def refused(*words):
+            done = subprocess.run([TROUPE, *words], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            return done.stderr
+
+        self.assertRegex(refused("trian", "job.toml"), r"unknown command 'trian'; did you mean 'train'\? There are: .*train")
+        self.assertIn("unexpected '--training.max_norm=2'", refused("set", str(self.job.run), "optimizer.lr=1e-4", "--training.max_norm=2"))
+        self.assertIn("no keys of a configuration", refused("inspect", str(self.job.run), "--training.steps", "3"))
 
     def test_help_of_every_command_names_exit_codes(self):
         for command in ("train", "config", "sample"):

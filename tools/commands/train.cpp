@@ -334,14 +334,14 @@ int dry_run(const JobConfig& config, std::uint32_t world_size) {
 }  // namespace
 
 int train(const TrainRequest& request) {
-  const SignalQueue signals{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};  // one that is inherited as ignored (nohup) stays so
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond the limit is a failed write, with its name
   std::signal(SIGCHLD, SIG_DFL);  // where it is inherited as ignored, the system reaps workers unseen
   const auto config = with_extension(JobConfig::load(request.config, request.overrides));
   if (!config) return refuse(config.error());
   const std::uint32_t world_size = request.processes.value_or(request.ranks_in_process.value_or(1));
-  if (request.dry_run) return dry_run(*config, world_size);
+  if (request.dry_run) return dry_run(*config, world_size);              // before signals are held back: any of them ends it
+  const SignalQueue signals{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};  // one that is inherited as ignored (nohup) stays so
   const std::uint32_t cores = std::max(1U, std::thread::hardware_concurrency()), most = std::max(256U, 16 * cores);
   if (world_size > most)
     return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts, with torchrun or srun",

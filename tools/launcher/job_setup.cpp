@@ -14,6 +14,7 @@
 #include "src/model/families.hpp"
 #include "src/optimizer/warmup_stable_decay.hpp"
 #include "src/trace/chrome_trace.hpp"
+#include "tools/launcher/job_sizes.hpp"
 #include "tools/launcher/secret.hpp"
 #include "tools/launcher/training_job.hpp"
 
@@ -26,7 +27,9 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
   if (config.data.loader_hosts > world_size)
     return Error{fmt::format("data.loader_hosts = {} for {} ranks: a loader process needs a rank to load for; 0 to {} are possible", config.data.loader_hosts,
                              world_size, world_size)};
-  return {};
+  const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  if (!model) return model.error();
+  return check_sizes(config, *model, *mesh);
 }
 
 namespace {
@@ -71,6 +74,8 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
     if (!output) return output.error();
     outputs.push_back(std::move(*output));
   }
+  if (config.data.dataset_path.empty() && !config.checkpoint.create_seed_checkpoint)
+    return Error{"training.dataset_path is not set: name the files to train on, as a file, a glob or a list of them"};
   // Looked at before the lock, to decide; looked for and cleaned after it.
   const auto storage = make_posix_storage();
   const auto sealed = CheckpointStore(std::filesystem::path(config.job.dump_folder) / checkpoints, *storage).steps();

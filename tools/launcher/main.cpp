@@ -1,6 +1,10 @@
 // troupe: the launcher and its tools. Links no LibTorch.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
+#include "src/base/edit_distance.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/commands/foresight.hpp"
 
@@ -21,13 +25,14 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
   command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
   command->add_flag("--dry-run", request.dry_run, "print plan, memory and the order of letters, and start nothing");
   command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew; files of others stay");
-  command->footer(std::string(overrides_help) +
-                  "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, index/, checkpoint/step-N. A "
-                  "folder with a sealed "
-                  "checkpoint is resumed, one of a live run is refused, any other that is not empty needs --overwrite.\n"
-                  "\nCtrl-C, SIGTERM or SIGUSR1, to the launcher or to any worker, stops all ranks at the next step boundary with a checkpoint; a second "
-                  "Ctrl-C at once.\n\n" +
-                  troupe::exit_codes_help);
+  command->footer(
+      std::string(overrides_help) +
+      "\nThe run's folder (job.dump_folder) holds config.toml, metrics.jsonl, journal.jsonl, logs/rank-N.log, trace/, index/, checkpoint/step-N. A "
+      "folder with a sealed "
+      "checkpoint is resumed, one of a live run is refused, any other that is not empty needs --overwrite.\n"
+      "\nCtrl-C, SIGTERM, SIGHUP or SIGUSR1, to the launcher or to any worker, stops all ranks at the next step boundary with a checkpoint; a second "
+      "Ctrl-C at once.\n\n" +
+      troupe::exit_codes_help);
 }
 
 void add_config(CLI::App& app, troupe::ConfigRequest& request) {
@@ -47,7 +52,10 @@ void add_sample(CLI::App& app, troupe::SampleRequest& request) {
   command->add_flag("--untrained", request.untrained, "from the initial weights instead");
   command->add_option("--prompt", request.prompt, "text to continue");
   command->add_option("--tokens", request.tokens, "how many tokens to add")->capture_default_str();
-  command->add_option("--temperature", request.temperature, "of the sampling; 0: always the most likely token")->capture_default_str();
+  command->add_option("--temperature", request.temperature, "of the sampling; 0: always the most likely token")
+      ->capture_default_str()
+      ->check(
+          [](const std::string& text) { return std::strtod(text.c_str(), nullptr) >= 0 ? std::string{} : "expected a number of at least 0, found " + text; });
   command->add_option("--seed", request.seed, "of the sampling")->capture_default_str();
   command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
 }
@@ -154,9 +162,30 @@ void add_chaos(CLI::App& app, troupe::ChaosRequest& request) {
       troupe::exit_codes_help);
 }
 
+/// What is wrong with the command's name, or with keys of the configuration given to a command that has no use for them; empty: nothing.
+std::string misused(CLI::App& app, const troupe::SplitArguments& split) {
+  const auto word = std::ranges::find_if(split.rest, [](const std::string& argument) { return !argument.starts_with('-'); });
+  if (word == split.rest.end()) return {};
+  std::string known, nearest;
+  std::size_t least = 3;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    known += (known.empty() ? "" : ", ") + command->get_name();
+    if (const std::size_t distance = troupe::edit_distance(*word, command->get_name()); distance < least) {
+      least = distance;
+      nearest = command->get_name();
+    }
+    if (command->get_name() != *word) continue;
+    const bool takes_keys = command->get_option_no_throw("RUN") == nullptr && *word != "convert";
+    if (split.overrides.empty() || takes_keys) return {};
+    return "troupe " + *word + ": unexpected '" + split.overrides.front() + "': this command takes no keys of a configuration" +
+           (*word == "set" ? "; write KEY=VALUE without dashes" : "");
+  }
+  return "troupe: unknown command '" + *word + "'; " + (nearest.empty() ? "" : "did you mean '" + nearest + "'? ") + "There are: " + known;
+}
+
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   CLI::App app{"Troupe trains large language models with an actor-model asynchronous runtime.", "troupe"};
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);
   app.require_subcommand(1);
@@ -192,6 +221,10 @@ int main(int argc, char** argv) {
   add_data(app, data);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
   train.overrides = config.overrides = sample.overrides = data.overrides = chaos.overrides = generate.overrides = split.overrides;
+  if (const std::string problem = misused(app, split); !problem.empty()) {
+    std::fprintf(stderr, "%s\n", problem.c_str());
+    return troupe::exit_usage;
+  }
   try {
     std::reverse(split.rest.begin(), split.rest.end());  // CLI11 takes them last first
     app.parse(split.rest);
@@ -214,4 +247,7 @@ int main(int argc, char** argv) {
   if (app.got_subcommand("data")) return troupe::inspect_data(data);
   if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
   return troupe::sample(sample);
+} catch (const std::exception& problem) {
+  std::fprintf(stderr, "troupe: %s\n", problem.what());
+  return troupe::exit_failed;
 }

@@ -8,6 +8,7 @@
 #include "src/model/extension.hpp"
 #include "src/model/families.hpp"
 #include "src/optimizer/adamw_settings.hpp"
+#include "tools/launcher/job_sizes.hpp"
 
 namespace troupe {
 namespace {
@@ -155,6 +156,7 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   if (!mesh) return mesh.error();
   auto model = describe_model(config.model, ByteTokenizer::vocab_size);
   if (!model) return model.error();
+  if (auto counted = check_sizes(config, *model, *mesh); !counted) return counted.error();
   TrainingJob job;
   job.model = std::move(model.value());
   job.options = options_of(config, *mesh, rank);

@@ -88,6 +88,9 @@ TEST(JobConfig, WrongTypesAndValuesAreRefusedWithWhatWasFound) {
   EXPECT_EQ(refusal("[training]\nsteps = 1.5\n"), "run.toml:2:1: training.steps: expected an integer, found the number 1.5");
   EXPECT_EQ(refusal("[training]\nseq_len = 0\n"), "run.toml:2:1: training.seq_len: expected a value at least 1, at most 16777216, found 0");
   EXPECT_EQ(refusal("[optimizer]\nlr = nan\n"), "run.toml:2:1: optimizer.lr: expected a value at least 0, found nan");
+  EXPECT_THAT(refusal("[optimizer]\nlr = 1e300\n"), HasSubstr("optimizer.lr: expected a number that 32-bit floats hold"));
+  EXPECT_THAT(refusal("", {"--optimizer.eps=1e-300"}), HasSubstr("optimizer.eps: expected a number that 32-bit floats hold"));
+  EXPECT_THAT(refusal("[job]\ndump_folder = \"a\\u0000b\"\n"), HasSubstr("job.dump_folder: expected text without NUL characters"));
   EXPECT_EQ(refusal("[optimizer]\nlr = \"banana\"\n"), "run.toml:2:1: optimizer.lr: expected a number, found the string \"banana\"");
   EXPECT_EQ(refusal("[optimizer]\nlr = true\n"), "run.toml:2:1: optimizer.lr: expected a number, found the boolean true");
   EXPECT_EQ(refusal("[checkpoint]\nenable = 1\n"), "run.toml:2:1: checkpoint.enable: expected a boolean, found the integer 1");
@@ -207,6 +210,12 @@ TEST(JobConfig, AMeshThatDoesNotMakeTheWorldIsRefusedWithAllFactors) {
   EXPECT_THAT(problem({"--parallelism.data_parallel_replicate_degree=-1"}, 4), HasSubstr("only one degree may be -1"));
   EXPECT_THAT(problem({"--parallelism.tensor_parallel_degree=2"}, 4), HasSubstr("in this version only the two data-parallel degrees may be above 1"));
   EXPECT_THAT(problem({}, 0), HasSubstr("at least 1 is needed"));
+  EXPECT_THAT(problem({"--parallelism.data_parallel_replicate_degree=1048576", "--parallelism.tensor_parallel_degree=1048576",
+                       "--parallelism.pipeline_parallel_degree=1048576", "--parallelism.context_parallel_degree=16"},
+                      4),
+              HasSubstr("the world of 4 ranks is no multiple of"))
+      << "2^64 is more than an integer holds, and must not come out as 0";
+  EXPECT_THAT(refusal("", {"--parallelism.data_parallel_shard_degree=8589934592"}), HasSubstr("at most 1048576"));
   EXPECT_THAT(refusal("", {"--parallelism.data_parallel_shard_degree=0"}), HasSubstr("not 0, found 0"));
   EXPECT_EQ(accepted("").mesh(4)->shard, 4);
   EXPECT_EQ(accepted("", {"--parallelism.data_parallel_shard_degree=2"}).mesh(2)->data_parallel(), 2);
