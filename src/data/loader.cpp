@@ -1,11 +1,14 @@
 #include "src/data/loader.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <set>
 #include <stdexcept>
 #include <string>
 
@@ -14,7 +17,29 @@
 namespace troupe {
 namespace {
 
-/// Reads as `options` say, and tells of a read that takes long.
+/// Tells once of each file that is no longer what was indexed: what is read from it then is not what the index promised.
+class ChangedFiles {
+ public:
+  explicit ChangedFiles(std::shared_ptr<const Corpus> corpus) : corpus_(std::move(corpus)) {}
+  void look(std::uint32_t file, int descriptor, const std::function<void(const std::string&)>& warn) {
+    struct stat now {};
+    const DataFile& then = corpus_->files()[file];
+    if (told_.contains(file) || fstat(descriptor, &now) != 0) return;
+    const std::int64_t modified = std::int64_t{now.st_mtim.tv_sec} * 1000000000 + now.st_mtim.tv_nsec;
+    if (then.content != then.path || (static_cast<std::uint64_t>(now.st_size) == then.bytes && modified == then.modified_nanos)) return;
+    told_.insert(file);
+    warn(
+        fmt::format("data: {} was changed while the run reads it ({} bytes when it was indexed, {} now): batches from it are not those of the index, and a "
+                    "run that is started again indexes it anew and sees other rows",
+                    then.path, then.bytes, now.st_size));
+  }
+
+ private:
+  std::shared_ptr<const Corpus> corpus_;
+  std::set<std::uint32_t> told_;
+};
+
+/// Reads as `options` say, and tells of a read that takes long and of a file that changes.
 ReadFile watched_reads(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options) {
   if (options.clock == nullptr || !options.warn) return options.read_file;
   ReadFile read = options.read_file;
@@ -22,9 +47,11 @@ ReadFile watched_reads(const std::shared_ptr<const Corpus>& corpus, const Loader
     read = [](std::uint32_t, int descriptor, std::span<char> out, std::uint64_t offset) {
       return pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
     };
-  return [corpus, options, read](std::uint32_t file, int descriptor, std::span<char> out, std::uint64_t offset) {
+  const auto changed = std::make_shared<ChangedFiles>(corpus);
+  return [corpus, options, read, changed](std::uint32_t file, int descriptor, std::span<char> out, std::uint64_t offset) {
     const Nanos begin = options.clock->now();
     const ssize_t got = read(file, descriptor, out, offset);
+    changed->look(file, descriptor, options.warn);
     const double seconds = std::chrono::duration<double>(options.clock->now() - begin).count();
     if (seconds > options.slow_read_seconds)
       options.warn(fmt::format("data: {} is slow: {} bytes at {} took {:.1f} s", corpus->files()[file].path, out.size(), offset, seconds));

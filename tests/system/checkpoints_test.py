@@ -1,8 +1,11 @@
 """What is saved when, what a run begins with, and that moving it to other ranks changes nothing."""
 import json
+import os
+import pathlib
+import signal
 import unittest
 
-from job import Job
+from job import Job, alive, finish, wait_until
 
 PLAIN = ("--model.converters", "", "--training.global_batch_size", 24)
 
@@ -69,6 +72,20 @@ class CheckpointsTest(unittest.TestCase):
         self.train(seeded, "--debug.seed", 5, "--data.no_shuffle")
         self.train(other, "--data.no_shuffle")
         self.assertEqual(seeded.metrics()[0]["loss"], other.metrics()[0]["loss"])
+
+    def test_a_launcher_that_is_told_to_end_while_the_seed_checkpoint_is_written_ends(self):
+        job = self.job()
+        process = job.start("--checkpoint.create_seed_checkpoint")
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        wait_until(lambda: children.read_text().strip(), "the worker that writes it has started")
+        worker = int(children.read_text().split()[0])
+        os.kill(worker, signal.SIGSTOP)
+        process.send_signal(signal.SIGTERM)
+        code, output = finish(process)
+        self.assertEqual(code, 128 + signal.SIGTERM, output)
+        self.assertIn("while the seed checkpoint is written: stopped", output)
+        self.assertFalse(alive(worker))
+        self.assertEqual(job.checkpoints(), [])
 
     def test_a_run_begins_with_the_weights_of_another_or_goes_on_where_it_was(self):
         whole, first = self.job(steps=6), self.job(steps=3)

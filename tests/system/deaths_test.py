@@ -66,6 +66,14 @@ class DeathsTest(unittest.TestCase):
         self.assertIn("SIGHUP received", output)
         self.assertEqual(job.checkpoints(), [f"step-{job.metrics()[-1]['step']}"])
 
+    def test_a_run_whose_folder_is_taken_away_saves_its_state_and_fails(self):
+        job, process = self.job, self.running()
+        job.run.rename(job.folder / "elsewhere")
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertIn(f"the run's folder {job.run} was removed, renamed or replaced", output)
+        self.assertEqual(len(job.checkpoints()), 1, output)
+
     def test_nobody_who_reads_the_console_holds_up_no_step(self):
         job = self.job
         process = job.start("--nproc", 1, "--training.steps", 1500)  # a pipe holds the lines of some 400 steps

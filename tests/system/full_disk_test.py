@@ -98,6 +98,13 @@ class FullDiskTest(unittest.TestCase):
         self.free()
         self.assertEqual(self.job.workers(), [])
 
+    def test_metrics_that_no_disk_took_are_an_error_at_the_end(self):
+        process = self.start("--checkpoint.no_enable", "--training.steps", 3000)
+        self.wait_for("step:  2 ", process)
+        self.fill()
+        self.assertEqual(self.end(process), 1, self.output)
+        self.assertRegex(self.output, r"at the end of the run: cannot write .*metrics.jsonl: No space left on device; \d+ lines wait in memory.*these are lost")
+
     def test_full_before_the_first_step_is_an_error_at_once(self):
         self.fill()
         code, output = finish(self.job.start("--nproc", 2, "--job.dump_folder", self.job.run))

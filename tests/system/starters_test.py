@@ -49,6 +49,12 @@ class StartersTest(unittest.TestCase):
         self.assertEqual(len(self.job.metrics()), 4)
         self.assertEqual(self.job.checkpoints(), ["step-4"])
 
+    def test_a_launcher_does_not_hand_down_what_a_starter_put_into_its_environment(self):
+        others = {"TROUPE_INCARNATION": "5", "TROUPE_JOINS": "1", "TROUPE_RANK": "7", "TROUPE_WORLD_SIZE": "3", "TROUPE_COORDINATOR": "192.0.2.1:5", "TROUPE_SECRET": "00",
+                  "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "9", "MASTER_PORT": "x", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}
+        code, output = self.job.train("--nproc", 2, env=dict(os.environ, **others))
+        self.assertEqual(code, 0, output)
+
     def test_slurms_variables_do_too(self):
         results = [finish(process) for process in [self.slurm(rank, 2) for rank in (1, 0)]]
         self.assertEqual([code for code, _ in results], [0, 0], results)

@@ -71,6 +71,20 @@ class TrainTest(unittest.TestCase):
         self.assertEqual([file.stat().st_ino for file in (self.job.run / "index").iterdir()], [made], "the index of the data is used again")
         self.assertEqual(len(self.job.metrics()), 8)
 
+    def test_a_resumed_run_says_that_its_data_has_changed(self):
+        code, output = self.job.train("--training.steps", 2)
+        self.assertEqual(code, 0, output)
+        code, output = self.job.train("--training.steps", 4)
+        self.assertEqual(code, 0, output)
+        self.assertNotIn("the files of the data", output)
+        data = self.job.folder / "data.txt"
+        before = data.stat().st_size
+        with data.open("a") as file:
+            file.write("\n%\nmore")
+        code, output = self.job.train("--training.steps", 6)
+        self.assertEqual(code, 0, output)
+        self.assertIn(f"{data} had {before} bytes and has {before + 7}", output)
+
     def test_traces_of_an_earlier_run_of_more_ranks_are_not_merged_into_this_ones(self):
         for ranks, steps in ((2, 6), (1, 8)):
             code, output = self.job.train("--nproc", ranks, "--trace.enable", "--training.steps", steps, "--training.global_batch_size", 2)
@@ -94,6 +108,10 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(code, 1, output)
         self.assertIn(f"no checkpoint in {self.job.run}", output)
         self.assertEqual(sample("--untrained")[0], 0)
+        for nonsense in ("-1", "nan"):
+            code, output = sample("--untrained", "--temperature", nonsense)
+            self.assertEqual(code, 2, output)
+            self.assertIn("expected a number of at least 0", output)
 
     def test_a_sample_is_drawn_from_the_trained_weights(self):
         code, output = self.job.train("--nproc", 2)

@@ -102,9 +102,14 @@ class Launch {
     auto memory = AgentMemory::create();
     if (!memory) return memory.error();
     memory_ = Descriptor{*memory};
-    worker_environment_ = {{"TROUPE_COORDINATOR", address},          {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
-                           {"TROUPE_SECRET", secret.hex()},          {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())},
-                           {"TROUPE_NET_DEVICES", network_devices_}, {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
+    worker_environment_ = {{"TROUPE_COORDINATOR", address},
+                           {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
+                           {"TROUPE_SECRET", secret.hex()},
+                           {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())},
+                           {"TROUPE_INCARNATION", "0"},
+                           {"TROUPE_JOINS", "0"},  // not what our own environment happens to hold
+                           {"TROUPE_NET_DEVICES", network_devices_},
+                           {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
     const auto start = [&](WorkerCommand command, std::uint32_t number) -> Result<void> {
       describe_worker(command, number);
       commands_.push_back(command);
@@ -133,6 +138,7 @@ class Launch {
       ::poll(waiting.data(), waiting.size(), 500);
       look_at_ledgers();
       look_at_config();
+      look_at_folder();
       for (const auto& request : respawns_.take()) start_again(request);
       while (const auto signal = signals_.next()) {
         if (*signal == SIGCHLD)
@@ -161,6 +167,17 @@ class Launch {
     host_->request_change(std::move(change));
   }
 
+  /// What is written into a folder that is not there any more is lost: the run ends while its state can still be saved.
+  void look_at_folder() {
+    if (folder_lost_ || folder_.in_place()) return;
+    folder_lost_ = true;
+    log_.error(
+        fmt::format("the run's folder {} was removed, renamed or replaced under the run: metrics, journal and logs are not in it any more. All ranks "
+                    "stop at the next step boundary; what is saved then goes into a new folder of that name",
+                    folder_.path().string()));
+    host_->request_stop("the run's folder is gone");
+  }
+
   [[nodiscard]] WorkerCommand* command_of(Rank rank) {
     const auto found = std::ranges::find_if(commands_, [rank](const WorkerCommand& c) { return c.first <= rank && rank.value() - c.first.value() < c.ranks; });
     return found == commands_.end() ? nullptr : &*found;
@@ -172,10 +189,14 @@ class Launch {
     WorkerCommand* const command = command_of(request.rank);
     if (command == nullptr) return start_new(request);
     if (std::erase(let_go_, command->first) == 0 && command->incarnation >= request.incarnation) return;
-    if (std::ranges::none_of(command->environment, [](const auto& entry) { return entry.first == "TROUPE_JOINS"; }))
-      command->environment.emplace_back("TROUPE_JOINS", "1");
+    set_variable(*command, "TROUPE_JOINS", "1");
     command->incarnation = request.incarnation;
     if (!agent_.kill(command->first)) start_anew(*command);  // else when it is reaped
+  }
+
+  static void set_variable(WorkerCommand& command, const std::string& name, const std::string& value) {
+    std::erase_if(command.environment, [&](const auto& entry) { return entry.first == name; });
+    command.environment.emplace_back(name, value);
   }
 
   /// A rank that there was none of before.
@@ -184,7 +205,7 @@ class Launch {
     WorkerCommand command{.executable = {}, .arguments = {}, .environment = {}, .log = folder_.log_of(rank.value()), .first = rank, .ranks = 1};
     command.incarnation = request.incarnation;
     describe_worker(command, rank.value());
-    command.environment.emplace_back("TROUPE_JOINS", "1");
+    set_variable(command, "TROUPE_JOINS", "1");
     commands_.push_back(command);
     start_anew(commands_.back());
   }
@@ -200,8 +221,7 @@ class Launch {
 
   void start_anew(WorkerCommand& command) {
     std::erase_if(ends_, [&](const WorkerEnd& end) { return end.first == command.first; });  // the run has outlived it
-    std::erase_if(command.environment, [](const auto& entry) { return entry.first == "TROUPE_INCARNATION"; });
-    command.environment.emplace_back("TROUPE_INCARNATION", std::to_string(command.incarnation.value()));
+    set_variable(command, "TROUPE_INCARNATION", std::to_string(command.incarnation.value()));
     const auto started = agent_.start(command);
     for (std::uint32_t i = 0; !started && i < command.ranks; ++i)
       host_->report_death(Rank{command.first.value() + i}, started.error().message, 0, command.incarnation);
@@ -253,7 +273,7 @@ class Launch {
       return 128 + *signal;
     }
     merge_run_traces(config_, folder_, log_);
-    const int code = report_end(end, config_, folder_, record.last_loss(), log_);
+    const int code = report_end(end, config_, folder_, record, log_);
     bool died = false;
     for (const WorkerEnd& worker : ends_) {
       const bool at_fault = end.rank && worker.first <= *end.rank && end.rank->value() < worker.first.value() + worker.ranks;
@@ -264,7 +284,7 @@ class Launch {
     }
     if (end.rank && !died && !end.ok && *end.rank != launcher_rank)
       log_.error(fmt::format("log of rank {}: {}", end.rank->value(), folder_.log_of(end.rank->value()).string()));
-    return died ? exit_failed : code;
+    return died || folder_lost_ ? exit_failed : code;
   }
 
   const TrainRequest& request_;
@@ -292,12 +312,12 @@ class Launch {
   std::optional<ConfigWatch> watch_;
   HostAgent agent_;
   std::vector<WorkerEnd> ends_;
-  bool asked_to_stop_ = false;
+  bool asked_to_stop_ = false, folder_lost_ = false;
   int exit_code_ = exit_failed;
 };
 
 /// The initial weights as the checkpoint of step 0, written by a worker: this program links no LibTorch.
-int write_seed(const TrainRequest& request, const JobConfig& config, const PreparedRun& run, Log& log) {
+int write_seed(const TrainRequest& request, const JobConfig& config, const PreparedRun& run, Log& log, const SignalQueue& signals) {
   WorkerCommand command{.executable = worker_program(),
                         .arguments = {request.config.string(), "--seed-checkpoint"},
                         .environment = {{"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}},
@@ -307,7 +327,11 @@ int write_seed(const TrainRequest& request, const JobConfig& config, const Prepa
   command.arguments.insert(command.arguments.end(), request.overrides.begin(), request.overrides.end());
   HostAgent agent;
   if (auto started = agent.start(command); !started) return refuse(started.error());
-  const auto ends = agent.stop(std::chrono::hours{1});
+  const auto ends = agent.stop(std::chrono::hours{1}, &signals);
+  if (const auto signal = agent.cut_short()) {
+    log.warning(fmt::format("{} while the seed checkpoint is written: stopped, there is none", ::strsignal(*signal)));
+    return 128 + *signal;
+  }
   if (ends.size() != 1 || !ends.front().clean()) {
     log.error(fmt::format("the seed checkpoint was not written: {}; its log ends with:\n{}", ends.front().describe(), tail_of(command.log, 8)));
     return exit_failed;
@@ -355,7 +379,7 @@ int train(const TrainRequest& request) {
   for (const std::string& note : config->notes) log->warning(note);
   for (const std::string& warning : run->warnings) log->warning(warning);
   if (config->checkpoint.create_seed_checkpoint) {
-    if (!run->checkpoints->found()) return write_seed(request, *config, *run, *log);
+    if (!run->checkpoints->found()) return write_seed(request, *config, *run, *log, signals);
     return refuse(Error{"checkpoint.create_seed_checkpoint: the run has a checkpoint already, " + run->checkpoints->found()->checkpoint.folder.string()});
   }
   if (const Step step = run->checkpoints->restore_step(); step.value() >= static_cast<std::uint64_t>(config->training.steps)) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cmath>
 #include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -101,7 +102,7 @@ void JobRecord::step(const StepRecord& record) {
     log_.warning(fmt::format("step {} was skipped: {}", record.step.value(), describe_nonfinite(record.common)));
   }
   const StepMetrics metrics = metrics_of(record);
-  last_loss_ = metrics.loss;
+  last_loss_ = std::isnan(metrics.loss) ? std::nan("") : metrics.loss;  // without a sign, which means nothing
   warn_once(metrics_.append(metrics));
   const auto line = console_.add(metrics);
   if (line) log_.info(*line);
@@ -205,8 +206,8 @@ void JobRecord::finished(const JobEnd& end) {
                 {"on_request", end.on_request},
                 {"sealed", end.sealed ? json(end.sealed->value()) : json()}});
   sinks_->close();
-  warn_once(metrics_.sync());
-  warn_once(journal_.sync());
+  for (const Result<void>& written : {metrics_.sync(), journal_.sync()})
+    if (!written) lost_ += (lost_.empty() ? "" : "; ") + written.error().message;
 }
 
 }  // namespace troupe

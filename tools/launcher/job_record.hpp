@@ -51,6 +51,8 @@ class JobRecord final : public JobEvents {
   void finished(const JobEnd& end) override;
   /// Of the newest step that this run made; empty before the first. Asked when the job has ended.
   [[nodiscard]] std::optional<double> last_loss() const noexcept { return last_loss_; }
+  /// Why lines of metrics or journal are missing from their files for good; empty: none are. Asked when the job has ended.
+  [[nodiscard]] const std::string& lost() const noexcept { return lost_; }
 
  private:
   struct Line;
@@ -67,6 +69,7 @@ class JobRecord final : public JobEvents {
   std::optional<double> last_loss_;
   std::uint32_t ranks_ = 1;  ///< of the epoch
   bool warned_ = false;
+  std::string lost_;
   bool recovering_ = false;  ///< since a fault, until a new step
 };
 

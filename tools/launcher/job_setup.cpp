@@ -14,6 +14,7 @@
 #include "src/model/families.hpp"
 #include "src/optimizer/warmup_stable_decay.hpp"
 #include "src/trace/chrome_trace.hpp"
+#include "tools/launcher/data_files.hpp"
 #include "tools/launcher/job_sizes.hpp"
 #include "tools/launcher/secret.hpp"
 #include "tools/launcher/training_job.hpp"
@@ -105,6 +106,8 @@ Result<PreparedRun> prepare_run(const JobConfig& config, const std::filesystem::
                     "or begin anew with --overwrite",
                     found->checkpoint.folder.string())};
   if (auto written = keep_config(config, config_file, run); !written) return written.error();
+  for (std::string& difference : compare_data_files(config, run.folder.path(), run.checkpoints->restore_step() > Step{0}))
+    run.warnings.push_back(std::move(difference));
   if (config.trace.enable && run.checkpoints->restore_step() < last) remove_old_traces(run.folder.path() / "trace");
   return run;
 }
@@ -238,7 +241,9 @@ void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log
     log.info("timeline of all ranks: " + merged.string() + " (open it in https://ui.perfetto.dev)");
 }
 
-int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, std::optional<double> last_loss, Log& log) {
+int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, const JobRecord& record, Log& log) {
+  const std::optional<double> last_loss = record.last_loss();
+  if (!record.lost().empty()) log.error("at the end of the run: " + record.lost() + "; these are lost");
   if (!end.ok) {
     log.error(fmt::format("the run has failed after step {}: {}", end.last_step.value(), end.cause));
     return 1;
@@ -258,7 +263,7 @@ int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& fold
     log.info(fmt::format("Training completed: {} steps; {}", end.last_step.value(), made));
   else
     log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), config.training.steps, made));
-  return 0;
+  return record.lost().empty() ? 0 : 1;
 }
 
 }  // namespace troupe

@@ -47,7 +47,7 @@ struct PreparedRun {
 void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log);
 
 /// The end of a job as one line (steps, last loss, where checkpoint, metrics and trace are; or the fault) and as an exit code: 0 done or
-/// stopped on request, 1 a fault.
-[[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, std::optional<double> last_loss, Log& log);
+/// stopped on request, 1 a fault, or lines of metrics or journal that no disk took.
+[[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, const JobRecord& record, Log& log);
 
 }  // namespace troupe

@@ -164,6 +164,14 @@ RunFolder::~RunFolder() {
   if (lock_ && has_control_) fs::remove(path_ / "control.json", ignored);
 }
 
+bool RunFolder::in_place() const {
+  struct stat held {
+  }, named{};
+  if (::fstat(lock_.get(), &held) != 0) return true;
+  if (::stat((path_ / "lock").c_str(), &named) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
 fs::path RunFolder::log_of(std::uint32_t rank) const { return path_ / "logs" / fmt::format("rank-{}.log", rank); }
 
 Result<void> RunFolder::write(const std::string& name, const std::string& text, unsigned mode) const {

@@ -39,6 +39,8 @@ class RunFolder {
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
   [[nodiscard]] Content content() const noexcept { return content_; }
   [[nodiscard]] std::filesystem::path log_of(std::uint32_t rank) const;
+  /// Whether the folder's path still leads to what `open` locked: not after it was removed, renamed or replaced under the run.
+  [[nodiscard]] bool in_place() const;
   /// control.json, mode 0600: where the Coordinator listens, the token that proves membership, our PID.
   [[nodiscard]] Result<void> write_control(const std::string& address, const std::string& token);
   /// Writes a whole file by rename.

@@ -106,8 +106,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "troupe-worker: %s\n", place.error().message.c_str());
     return 2;
   }
-  const troupe::SignalQueue signals{SIGINT, SIGTERM, SIGUSR1};
+  const troupe::SignalQueue signals{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return loader_mode ? troupe::run_loader(*place) : troupe::run_worker(worker, *place, signals);
   } catch (const std::exception& problem) {

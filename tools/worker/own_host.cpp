@@ -69,13 +69,13 @@ int OwnHost::finish(std::chrono::milliseconds patience, const SignalQueue& signa
     std::array<pollfd, 2> waiting{pollfd{host_->bell().get(), POLLIN, 0}, pollfd{signals.get(), POLLIN, 0}};
     ::poll(waiting.data(), waiting.size(), static_cast<int>(left));
     while (const auto signal = signals.next()) {
-      if (*signal == SIGUSR1) continue;
+      if (*signal == SIGUSR1 || *signal == SIGHUP) continue;
       log_->warning(fmt::format("{} while the job ends: ending at once", ::strsignal(*signal)));
       return 128 + *signal;
     }
   }
   merge_run_traces(config_, run_.folder, *log_);
-  return report_end(*host_->end(), config_, run_.folder, record_->last_loss(), *log_);
+  return report_end(*host_->end(), config_, run_.folder, *record_, *log_);
 }
 
 }  // namespace troupe

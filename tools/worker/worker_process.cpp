@@ -263,7 +263,7 @@ class Worker {
   }
 
   void request_stop(int signal) {
-    if (asked_to_stop_ && signal != SIGUSR1 && !launched_) end_at_once(signal);  // a launcher hears the second one itself
+    if (asked_to_stop_ && signal != SIGUSR1 && signal != SIGHUP && !launched_) end_at_once(signal);  // a launcher hears the second one itself
     asked_to_stop_ = true;
     send<schema::StopRequested>(ranks_.front()->runtime, Heading{coordinator_address, {place_.rank, ActorKind::supervisor}, {}, {}, Nanos{0}, 0},
                                 [&](auto body) { body.setReason(fmt::format("{} received by rank {}", ::strsignal(signal), place_.rank.value())); });

@@ -171,5 +171,24 @@ TEST_F(UnpackTest, ASlowReadIsToldWithItsFileAndABrokenOneEndsTheLoad) {
   }
 }
 
+TEST_F(UnpackTest, AFileThatIsChangedUnderTheRunIsToldOnceWithItsSizes) {
+  const auto path = folder_.write("a.jsonl", one + two);
+  const auto corpus = *open({path});
+  std::vector<std::string> told;
+  ManualClock clock;
+  const auto loader =
+      make_loader(corpus, {.layout = {1, 4}, .sampler = {.shuffle = false}, .warn = [&](const std::string& text) { told.push_back(text); }, .clock = &clock});
+  std::vector<std::byte> batch(32);
+  class : public Stream {
+  } stream;
+  (void)loader->load(stream, Step{1}, Micro{0}, batch);
+  EXPECT_THAT(told, ElementsAre());
+  std::ofstream(path, std::ios::app) << "\n";
+  for (std::uint64_t step = 2; step <= 20; ++step) (void)loader->load(stream, Step{step}, Micro{0}, batch);
+  const std::size_t bytes = one.size() + two.size();
+  EXPECT_THAT(told, ElementsAre(HasSubstr(path + " was changed while the run reads it (" + std::to_string(bytes) + " bytes when it was indexed, " +
+                                          std::to_string(bytes + 1) + " now)")));
+}
+
 }  // namespace
 }  // namespace troupe
