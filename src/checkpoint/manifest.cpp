@@ -69,6 +69,7 @@ Manifest parsed_manifest(const json& value) {
   p.tokens = value.at("tokens").get<std::uint64_t>();
   p.model_only = value.at("model_only").get<bool>();
   p.config = value.value("config", "");
+  if (value.contains("tokenizer")) p.tokenizer = unhex(value.at("tokenizer"));
   for (const auto& file : value.at("files"))
     manifest.files.push_back({file.at("name").get<std::string>(), file.at("bytes").get<std::uint64_t>(), unhex(file.at("xxh3"))});
   for (const auto& [name, tensor] : value.at("tensors").items()) manifest.tensors[name] = tensor_of(tensor, manifest.files.size());
@@ -125,6 +126,7 @@ std::string Manifest::to_json() const {
              {"epoch", position.epoch.value()}, {"world", position.world},   {"config_hash", hex(position.config_hash)},
              {"data_row", position.data_row},   {"tokens", position.tokens}, {"model_only", position.model_only},
              {"config", position.config},       {"files", json::array()},    {"tensors", json::object()}};
+  if (position.tokenizer != 0) value["tokenizer"] = hex(position.tokenizer);
   for (const auto& file : files) value["files"].push_back({{"name", file.file}, {"bytes", file.bytes}, {"xxh3", hex(file.hash)}});
   for (const auto& [name, tensor] : tensors) value["tensors"][name] = tensor_json(tensor);
   value["check"] = checksum(value);

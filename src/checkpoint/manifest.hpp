@@ -17,10 +17,11 @@ struct RunPosition {
   EpochId epoch;
   std::uint32_t world = 1;  ///< ranks that wrote it
   std::uint64_t config_hash = 0;
-  std::uint64_t data_row = 0;  ///< rows of data used so far: the next step begins with this row
-  std::uint64_t tokens = 0;    ///< valid tokens trained on so far
-  bool model_only = false;     ///< weights alone: good for a new run, not for going on
-  std::string config = {};     ///< the run's merged configuration as TOML, to tell a resumed run what changed; may be empty
+  std::uint64_t data_row = 0;   ///< rows of data used so far: the next step begins with this row
+  std::uint64_t tokens = 0;     ///< valid tokens trained on so far
+  bool model_only = false;      ///< weights alone: good for a new run, not for going on
+  std::string config = {};      ///< the run's merged configuration as TOML, to tell a resumed run what changed; may be empty
+  std::uint64_t tokenizer = 0;  ///< hash of the tokenizer whose ids the model learns; 0: bytes
 };
 
 /// Rows [first_row, first_row + rows) of a tensor, in one file.

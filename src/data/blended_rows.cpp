@@ -6,7 +6,7 @@
 namespace troupe {
 
 BlendedRows::BlendedRows(const Corpora& corpora, const std::vector<double>& weights, const SamplerOptions& options,
-                         const std::function<ReadFile(const std::shared_ptr<const Corpus>&)>& reads) {
+                         const std::function<ReadFile(const std::shared_ptr<const TokenDocuments>&)>& reads) {
   if (corpora.empty() || (weights.size() != corpora.size() && (corpora.size() > 1 || !weights.empty())))
     throw std::invalid_argument("a blend of " + std::to_string(corpora.size()) + " sources with " + std::to_string(weights.size()) + " weights");
   if (corpora.size() > 1) blend_.emplace(weights);

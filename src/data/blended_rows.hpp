@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "src/data/blend.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/data/row_sampler.hpp"
 
 namespace troupe {
-
-/// The sources of a run's data: one, or those of a blend.
-using Corpora = std::vector<std::shared_ptr<const Corpus>>;
 
 /// Global row k of one corpus, or of several as a Blend: then it is the next row of the source that the blend draws. Each source begins anew when it is
 /// used up. A pure function of (corpora, weights, options, k). One thread; reads files.
@@ -20,7 +18,7 @@ class BlendedRows {
  public:
   /// `weights`: one a corpus; may be empty where there is one. `reads`: how each corpus's files are read; may be empty. Throws std::invalid_argument.
   BlendedRows(const Corpora& corpora, const std::vector<double>& weights, const SamplerOptions& options,
-              const std::function<ReadFile(const std::shared_ptr<const Corpus>&)>& reads = {});
+              const std::function<ReadFile(const std::shared_ptr<const TokenDocuments>&)>& reads = {});
   /// As RowSampler::row.
   std::uint64_t row(std::uint64_t k, std::span<std::int32_t> tokens, std::span<std::int32_t> labels, std::span<std::int32_t> starts = {});
 

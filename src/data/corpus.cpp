@@ -21,10 +21,10 @@ constexpr std::size_t most_open_files = 16;
 
 class IndexedCorpus final : public Corpus {
  public:
-  IndexedCorpus(const CorpusOptions& options, std::vector<DataFile> files, std::unique_ptr<MappedIndex> index, bool from_cache)
+  IndexedCorpus(const CorpusOptions& options, std::vector<DataFile> files, std::unique_ptr<MappedIndex> index, bool from_cache, const std::string& first_broken)
       : format_(options.format), files_(std::move(files)), index_(std::move(index)) {
     const auto& header = index_->header;
-    facts_ = {header.documents, header.text_bytes, header.empty_documents, header.blank_lines, from_cache};
+    facts_ = {header.documents, header.text_bytes, header.empty_documents, header.blank_lines, header.broken_records, first_broken, from_cache};
   }
   [[nodiscard]] const CorpusFacts& facts() const noexcept override { return facts_; }
   [[nodiscard]] const std::vector<DataFile>& files() const noexcept override { return files_; }
@@ -73,15 +73,16 @@ Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options)
   const FolderLock lock(options.index_folder);
   if (auto unpacked = unpack_files(*files, {options.index_folder, options.unpack_limit_bytes, options.progress}); !unpacked) return unpacked.error();
   bool from_cache = false;
-  auto index = index_documents(options, *files, from_cache);
+  std::string first_broken;
+  auto index = index_documents(options, *files, from_cache, first_broken);
   if (!index) return index.error();
   if ((*index)->header.documents == 0) {
     const auto& header = (*index)->header;
     return Error{options.section + ".dataset_path: no text in " + std::to_string(files->size()) + (files->size() == 1 ? " file (" : " files (first ") +
                  files->front().path + "): " + std::to_string(header.empty_documents) + " empty documents, " + std::to_string(header.blank_lines) +
-                 " blank lines"};
+                 " blank lines, " + std::to_string(header.broken_records) + " broken records" + (first_broken.empty() ? "" : " (first " + first_broken + ")")};
   }
-  return std::shared_ptr<const Corpus>(std::make_shared<IndexedCorpus>(options, std::move(*files), std::move(*index), from_cache));
+  return std::shared_ptr<const Corpus>(std::make_shared<IndexedCorpus>(options, std::move(*files), std::move(*index), from_cache, first_broken));
 }
 
 DocumentReader::DocumentReader(std::shared_ptr<const Corpus> corpus, ReadFile read_file) : corpus_(std::move(corpus)), read_file_(std::move(read_file)) {

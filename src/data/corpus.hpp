@@ -14,12 +14,14 @@
 
 namespace troupe {
 
-enum class DataFormat : std::uint8_t { text, jsonl };
+/// tokens, megatron: no text; such sources are opened by open_documents alone.
+enum class DataFormat : std::uint8_t { text, jsonl, tokens, megatron };
 
 struct CorpusOptions {
   DataFormat format = DataFormat::text;
   std::vector<std::string> paths;
   bool allow_binary = false;
+  bool skip_broken = false;          ///< a broken JSONL record is left out and counted; else it is an error
   std::string section = "training";  ///< whose dataset_path stands in messages
   std::string index_folder =
       {};  ///< the index, and plain copies of compressed files, are kept here and used again; empty: it lies in an unnamed temporary file
@@ -33,6 +35,8 @@ struct CorpusFacts {
   std::uint64_t documents = 0, text_bytes = 0;
   std::uint64_t empty_documents = 0;  ///< skipped: empty texts; of text files also those of white space alone
   std::uint64_t blank_lines = 0;      ///< skipped lines of JSONL
+  std::uint64_t broken_records = 0;   ///< left out, where that was asked for
+  std::string first_broken = {};      ///< file, line and what is wrong; empty also where the index is an earlier run's
   bool from_cache = false;
 };
 

@@ -20,7 +20,7 @@ constexpr std::uint64_t run_length = 64;
 constexpr std::size_t buffered_entries = 8192;
 
 std::uint64_t key_of(const CorpusOptions& options, const std::vector<DataFile>& files) {
-  std::string text = std::to_string(static_cast<int>(options.format)) + (options.allow_binary ? "b" : "t");
+  std::string text = std::to_string(static_cast<int>(options.format)) + (options.allow_binary ? "b" : "t") + (options.skip_broken ? "s" : "");
   for (const auto& file : files) {
     text += "\n" + std::filesystem::absolute(file.path).string() + "\n" + std::to_string(file.bytes) + " " + std::to_string(file.modified_nanos);
   }
@@ -59,6 +59,7 @@ class IndexWriter {
     header_.runs = runs_.size();
     header_.empty_documents = counts.empty_documents;
     header_.blank_lines = counts.blank_lines;
+    header_.broken_records = counts.broken_records;
     header_.hash = XXH3_64bits_digest(hash_.get());
     if (failure_ == 0 && pwrite(descriptor_, &header_, sizeof header_, 0) != static_cast<ssize_t>(sizeof header_)) failure_ = errno == 0 ? EIO : errno;
     return failure_;
@@ -135,6 +136,8 @@ class Scan {
       return Error{"cannot write the document index to " + where + ": " + std::strerror(failure)};
     return {};
   }
+  std::string first_broken;  ///< what was left out first in this scan
+
   /// The whole is in its place: the parts are not needed any more.
   void remove_parts() const {
     for (const auto& part : parts_) unlink(part.c_str());
@@ -143,10 +146,13 @@ class Scan {
  private:
   Result<void> add_file(IndexWriter& writer, std::uint32_t i, ScanCounts& counts) {
     const DocumentSink sink = [&](std::uint64_t offset, std::uint64_t text) { writer.add(offset, text); };
-    const auto found = scan_documents(files_[i], options_.format, options_.allow_binary, sink, [this](std::uint64_t bytes) { read(bytes); });
+    const auto found =
+        scan_documents(files_[i], options_.format, {options_.allow_binary, options_.skip_broken}, sink, [this](std::uint64_t bytes) { read(bytes); });
     if (!found) return found.error();
     counts.empty_documents += found->empty_documents;
     counts.blank_lines += found->blank_lines;
+    counts.broken_records += found->broken_records;
+    if (first_broken.empty()) first_broken = found->first_broken;
     return {};
   }
   Result<void> add_part(IndexWriter& writer, std::uint32_t i) {
@@ -170,6 +176,7 @@ class Scan {
     }
     counts_.empty_documents += part->header.empty_documents;
     counts_.blank_lines += part->header.blank_lines;
+    counts_.broken_records += part->header.broken_records;
     return {};
   }
   Result<std::unique_ptr<MappedIndex>> scan_part(std::uint32_t i, std::uint64_t key, const std::string& name) {
@@ -232,7 +239,8 @@ std::unique_ptr<MappedIndex> MappedIndex::map(int descriptor, std::uint64_t key)
   return index;
 }
 
-Result<std::unique_ptr<MappedIndex>> index_documents(const CorpusOptions& options, const std::vector<DataFile>& files, bool& from_cache) {
+Result<std::unique_ptr<MappedIndex>> index_documents(const CorpusOptions& options, const std::vector<DataFile>& files, bool& from_cache,
+                                                     std::string& first_broken) {
   const std::uint64_t key = key_of(options, files);
   const bool kept = !options.index_folder.empty();
   const std::filesystem::path folder = kept ? std::filesystem::path(options.index_folder) : std::filesystem::temp_directory_path();
@@ -256,6 +264,7 @@ Result<std::unique_ptr<MappedIndex>> index_documents(const CorpusOptions& option
   if (file.value < 0) return Error{"cannot create the document index in " + folder.string() + ": " + std::strerror(errno)};
   Scan scan(options, files);
   auto scanned = scan.run(key, file.value, folder.string());
+  first_broken = scan.first_broken;
   // Where folders cannot be locked several ranks may do this at once: each renames a whole file into place, the last one stays.
   if (!scanned || !kept || std::rename(writing.c_str(), name.c_str()) != 0)
     unlink(writing.c_str());

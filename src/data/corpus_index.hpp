@@ -20,9 +20,9 @@ struct IndexRun {
   std::uint32_t file = 0, reserved = 0;
 };
 struct IndexHeader {
-  char magic[8] = {'T', 'R', 'P', 'I', 'D', 'X', '0', '1'};
+  char magic[8] = {'T', 'R', 'P', 'I', 'D', 'X', '0', '2'};
   std::uint64_t key = 0;  ///< of the files, their sizes and times, and of how they are read
-  std::uint64_t documents = 0, runs = 0, text_bytes = 0, empty_documents = 0, blank_lines = 0;
+  std::uint64_t documents = 0, runs = 0, text_bytes = 0, empty_documents = 0, blank_lines = 0, broken_records = 0;
   std::uint64_t hash = 0;  ///< XXH3-64 of all that follows
 };
 
@@ -45,6 +45,7 @@ class MappedIndex {
 };
 
 /// The index of these files: the cached one, or a new one made by reading them all.
-[[nodiscard]] Result<std::unique_ptr<MappedIndex>> index_documents(const CorpusOptions& options, const std::vector<DataFile>& files, bool& from_cache);
+[[nodiscard]] Result<std::unique_ptr<MappedIndex>> index_documents(const CorpusOptions& options, const std::vector<DataFile>& files, bool& from_cache,
+                                                                   std::string& first_broken);
 
 }  // namespace troupe

@@ -73,7 +73,7 @@ class TextScanner final : public LineScanner {
 
 class JsonScanner final : public LineScanner {
  public:
-  explicit JsonScanner(const DocumentSink& sink) : sink_(sink) {}
+  JsonScanner(const DocumentSink& sink, bool skip_broken) : sink_(sink), skip_broken_(skip_broken) {}
   std::string take(std::uint64_t offset, std::string_view part, bool ends) override {
     if (line_.empty()) begin_ = offset;
     if (line_.size() + part.size() > longest_document) return where(0) + "this line is longer than 4 GiB; split it";
@@ -100,7 +100,11 @@ class JsonScanner final : public LineScanner {
     }
     JsonLineProblem problem;
     const std::string text = text_of_json_line(line, problem);
-    if (!problem.text.empty()) return where(problem.byte) + problem.text;
+    if (!problem.text.empty() && !skip_broken_) return where(problem.byte) + problem.text;
+    if (!problem.text.empty()) {
+      if (counts.broken_records++ == 0) counts.first_broken = where(problem.byte) + problem.text;
+      return {};
+    }
     if (text.empty())
       ++counts.empty_documents;
     else
@@ -108,6 +112,7 @@ class JsonScanner final : public LineScanner {
     return {};
   }
   const DocumentSink& sink_;
+  bool skip_broken_;
   std::string line_;
   std::uint64_t begin_ = 0, number_ = 0;
 };
@@ -146,7 +151,7 @@ std::string feed(LineScanner& scanner, std::uint64_t offset, std::string_view pi
 
 }  // namespace
 
-Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, bool allow_binary, const DocumentSink& sink,
+Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, ScanRules rules, const DocumentSink& sink,
                                   const std::function<void(std::uint64_t)>& read_so_far) {
   const OpenFile source(file.content);
   if (source.descriptor < 0) return Error{"cannot read " + file.path + ": " + std::strerror(errno)};
@@ -154,7 +159,7 @@ Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, bool 
   if (format == DataFormat::text)
     scanner = std::make_unique<TextScanner>(sink);
   else
-    scanner = std::make_unique<JsonScanner>(sink);
+    scanner = std::make_unique<JsonScanner>(sink, rules.skip_broken);
   std::vector<char> piece(piece_bytes);
   std::uint64_t offset = 0;
   for (;;) {
@@ -163,7 +168,7 @@ Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, bool 
     if (got < 0) return Error{file.path + ": cannot read at byte " + std::to_string(offset) + ": " + std::strerror(errno)};
     if (got == 0) break;
     const std::string_view bytes(piece.data(), static_cast<std::size_t>(got));
-    if (!allow_binary) {
+    if (!rules.allow_binary) {
       auto checked = refuse_binary(file, offset, bytes);
       if (!checked) return checked.error();
     }
@@ -174,6 +179,7 @@ Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, bool 
   if (auto wrong = scanner->finish(offset); !wrong.empty()) return Error{file.path + wrong};
   if (offset != file.bytes)
     return Error{file.path + ": changed while it was read: " + std::to_string(file.bytes) + " bytes before, " + std::to_string(offset) + " now"};
+  if (!scanner->counts.first_broken.empty()) scanner->counts.first_broken.insert(0, file.path);
   return scanner->counts;
 }
 

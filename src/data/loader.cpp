@@ -17,13 +17,19 @@
 namespace troupe {
 namespace {
 
+DataFormat format_of(const std::string& dataset) {
+  if (dataset == "tokens") return DataFormat::tokens;
+  if (dataset == "megatron") return DataFormat::megatron;
+  return dataset == "jsonl" ? DataFormat::jsonl : DataFormat::text;
+}
+
 /// Tells once of each file that is no longer what was indexed: what is read from it then is not what the index promised.
 class ChangedFiles {
  public:
-  explicit ChangedFiles(std::shared_ptr<const Corpus> corpus) : corpus_(std::move(corpus)) {}
+  explicit ChangedFiles(std::vector<DataFile> files) : files_(std::move(files)) {}
   void look(std::uint32_t file, int descriptor, const std::function<void(const std::string&)>& warn) {
     struct stat now {};
-    const DataFile& then = corpus_->files()[file];
+    const DataFile& then = files_[file];
     if (told_.contains(file) || fstat(descriptor, &now) != 0) return;
     const std::int64_t modified = std::int64_t{now.st_mtim.tv_sec} * 1000000000 + now.st_mtim.tv_nsec;
     if (then.content != then.path || (static_cast<std::uint64_t>(now.st_size) == then.bytes && modified == then.modified_nanos)) return;
@@ -35,26 +41,26 @@ class ChangedFiles {
   }
 
  private:
-  std::shared_ptr<const Corpus> corpus_;
+  std::vector<DataFile> files_;
   std::set<std::uint32_t> told_;
 };
 
 /// Reads as `options` say, and tells of a read that takes long and of a file that changes.
-ReadFile watched_reads(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options) {
+ReadFile watched_reads(const std::shared_ptr<const TokenDocuments>& documents, const LoaderOptions& options) {
   if (options.clock == nullptr || !options.warn) return options.read_file;
   ReadFile read = options.read_file;
   if (!read)
     read = [](std::uint32_t, int descriptor, std::span<char> out, std::uint64_t offset) {
       return pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
     };
-  const auto changed = std::make_shared<ChangedFiles>(corpus);
-  return [corpus, options, read, changed](std::uint32_t file, int descriptor, std::span<char> out, std::uint64_t offset) {
+  const auto changed = std::make_shared<ChangedFiles>(documents->files());
+  return [files = documents->files(), options, read, changed](std::uint32_t file, int descriptor, std::span<char> out, std::uint64_t offset) {
     const Nanos begin = options.clock->now();
     const ssize_t got = read(file, descriptor, out, offset);
     changed->look(file, descriptor, options.warn);
     const double seconds = std::chrono::duration<double>(options.clock->now() - begin).count();
     if (seconds > options.slow_read_seconds)
-      options.warn(fmt::format("data: {} is slow: {} bytes at {} took {:.1f} s", corpus->files()[file].path, out.size(), offset, seconds));
+      options.warn(fmt::format("data: {} is slow: {} bytes at {} took {:.1f} s", files[file].path, out.size(), offset, seconds));
     return got;
   };
 }
@@ -62,7 +68,7 @@ ReadFile watched_reads(const std::shared_ptr<const Corpus>& corpus, const Loader
 class CorpusLoader final : public LoaderProgram {
  public:
   CorpusLoader(const Corpora& corpora, const LoaderOptions& options)
-      : options_(options), rows_(corpora, options.blend, options.sampler, [&options](const auto& corpus) { return watched_reads(corpus, options); }) {
+      : options_(options), rows_(corpora, options.blend, options.sampler, [&options](const auto& documents) { return watched_reads(documents, options); }) {
     if (options_.device != nullptr && !options_.device->host_visible()) staging_ = options_.device->allocate(options_.layout.bytes(), Placement::host);
   }
 
@@ -133,7 +139,8 @@ std::vector<std::optional<std::uint64_t>> LoaderOptions::rows_of(Step step, Micr
 
 CorpusOptions corpus_options(const DataSettings& settings) {
   CorpusOptions options;
-  options.format = settings.dataset == "jsonl" ? DataFormat::jsonl : DataFormat::text;
+  options.format = format_of(settings.dataset);
+  options.skip_broken = settings.on_error == "skip";
   options.paths = settings.dataset_path;
   options.allow_binary = settings.allow_binary;
   options.unpack_limit_bytes = static_cast<std::uint64_t>(settings.unpack_limit_gib) << 30U;
@@ -153,25 +160,15 @@ std::vector<CorpusOptions> sources_of(const DataSettings& settings) {
   return sources;
 }
 
-Result<Corpora> open_corpora(const std::vector<CorpusOptions>& sources) {
-  Corpora corpora;
-  for (const CorpusOptions& source : sources) {
-    auto corpus = Corpus::open(source);
-    if (!corpus) return corpus.error();
-    corpora.push_back(std::move(*corpus));
-  }
-  return corpora;
-}
-
 CorpusOptions corpus_options(const DataSettings& how, const ValidationSettings& what) {
   CorpusOptions options = corpus_options(how);
-  options.format = what.dataset == "jsonl" ? DataFormat::jsonl : DataFormat::text;
+  options.format = format_of(what.dataset);
   options.paths = what.dataset_path;
   options.section = "validation";
   return options;
 }
 
-LoaderOptions validation_loader_options(const Corpus& corpus, const DataSettings& how, const ValidationSettings& what, std::uint32_t rank,
+LoaderOptions validation_loader_options(const TokenDocuments& documents, const DataSettings& how, const ValidationSettings& what, std::uint32_t rank,
                                         std::uint32_t ranks) {
   LoaderOptions options;
   options.layout = {static_cast<std::uint32_t>(what.local_batch_size), static_cast<std::uint32_t>(what.seq_len), how.isolate_documents};
@@ -180,7 +177,7 @@ LoaderOptions validation_loader_options(const Corpus& corpus, const DataSettings
   options.rank = rank;
   options.ranks = ranks;
   const std::uint64_t at_once = std::uint64_t{options.layout.rows} * ranks;
-  options.global_rows = positions_of_pass(corpus, options.sampler) / options.layout.seq_len;
+  options.global_rows = positions_of_pass(documents, options.sampler) / options.layout.seq_len;
   if (what.steps > 0) options.global_rows = std::min(options.global_rows, static_cast<std::uint64_t>(what.steps) * at_once);
   options.micro_batches = static_cast<std::uint32_t>((options.global_rows + at_once - 1) / at_once);
   return options;

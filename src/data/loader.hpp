@@ -45,15 +45,13 @@ struct LoaderOptions {
 [[nodiscard]] CorpusOptions corpus_options(const DataSettings& settings);
 /// One for each source: each entry of dataset_path with data.blend_weights, else all files together.
 [[nodiscard]] std::vector<CorpusOptions> sources_of(const DataSettings& settings);
-/// Opens each; the error is that of the first that cannot be.
-[[nodiscard]] Result<Corpora> open_corpora(const std::vector<CorpusOptions>& sources);
 [[nodiscard]] CorpusOptions corpus_options(const DataSettings& how, const ValidationSettings& what);
 [[nodiscard]] SamplerOptions sampler_options(const DataSettings& settings, std::int64_t seed, std::int64_t seq_len);
 
 /// The rows of one pass over the validation set that a validation takes, dealt as those of a step; what does not fill the last batch is padding.
 /// Their order is that of the files; a rest of less than seq_len positions is left out. micro_batches: of each rank; 0: the data is too little.
-[[nodiscard]] LoaderOptions validation_loader_options(const Corpus& corpus, const DataSettings& how, const ValidationSettings& what, std::uint32_t rank,
-                                                      std::uint32_t ranks);
+[[nodiscard]] LoaderOptions validation_loader_options(const TokenDocuments& documents, const DataSettings& how, const ValidationSettings& what,
+                                                      std::uint32_t rank, std::uint32_t ranks);
 
 /// Micro-batches from `micro_batches` on, of any step, are those of the validation set: always the same ones.
 [[nodiscard]] std::shared_ptr<LoaderProgram> with_validation(std::shared_ptr<LoaderProgram> training, std::shared_ptr<LoaderProgram> validation,
@@ -63,8 +61,9 @@ struct LoaderOptions {
 /// Where the host does not see the device's memory, rows are put together in a pinned buffer and uploaded: `load` ends with the upload.
 /// Its `load` throws std::runtime_error naming file and byte.
 [[nodiscard]] std::unique_ptr<LoaderProgram> make_loader(const Corpora& corpora, const LoaderOptions& options);
+/// Of one corpus whose bytes are its tokens.
 [[nodiscard]] inline std::unique_ptr<LoaderProgram> make_loader(const std::shared_ptr<const Corpus>& corpus, const LoaderOptions& options) {
-  return make_loader(Corpora{corpus}, options);
+  return make_loader(Corpora{byte_documents(corpus)}, options);
 }
 
 }  // namespace troupe

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "src/data/byte_tokenizer.hpp"
+#include "src/data/byte_tokenizer.hpp"  // ignored_label
 
 namespace troupe {
 namespace {
@@ -11,27 +11,37 @@ namespace {
 constexpr std::uint64_t stride = 1024;
 constexpr std::size_t epochs_held = 2;  // a row may span two
 
+/// Without the marks that the documents' tokenizer does not have.
+SamplerOptions fitting(SamplerOptions options, const TokenDocuments& documents) {
+  options.add_bos = options.add_bos && documents.bos();
+  options.add_eos = options.add_eos && documents.eos();
+  return options;
+}
+
 std::uint64_t marks_of(const SamplerOptions& options) noexcept {
   return (options.add_bos ? 1U : 0U) + (options.add_eos && !options.mask_document_boundaries ? 1U : 0U);
 }
 
 }  // namespace
 
-std::uint64_t positions_of_pass(const Corpus& corpus, const SamplerOptions& options) noexcept {
-  return corpus.facts().text_bytes + corpus.facts().documents * marks_of(options);
+std::uint64_t positions_of_pass(const TokenDocuments& documents, const SamplerOptions& options) noexcept {
+  return documents.total_tokens() + documents.documents() * marks_of(fitting(options, documents));
 }
 
 RowSampler::RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options, ReadFile read_file)
-    : corpus_(std::move(corpus)), options_(options), reader_(corpus_, std::move(read_file)) {
-  positions_ = positions_of_pass(*corpus_, options_);
+    : RowSampler(byte_documents(std::move(corpus)), options, std::move(read_file)) {}
+
+RowSampler::RowSampler(std::shared_ptr<const TokenDocuments> documents, const SamplerOptions& options, ReadFile read_file)
+    : documents_(std::move(documents)), options_(fitting(options, *documents_)), reader_(documents_->reader(std::move(read_file))), marks_(marks_of(options_)) {
+  positions_ = positions_of_pass(*documents_, options_);
 }
 
-std::uint64_t RowSampler::positions_of(std::uint64_t document) const noexcept { return corpus_->text_bytes(document) + marks_of(options_); }
+std::uint64_t RowSampler::positions_of(std::uint64_t document) const noexcept { return documents_->tokens(document) + marks_; }
 
 RowSampler::Epoch& RowSampler::epoch(std::uint64_t number) {
   if (const auto known = epochs_.find(number); known != epochs_.end()) return known->second;
   if (epochs_.size() == epochs_held) epochs_.erase(number > epochs_.begin()->first ? epochs_.begin() : std::prev(epochs_.end()));
-  const std::uint64_t documents = corpus_->facts().documents;
+  const std::uint64_t documents = documents_->documents();
   Epoch fresh{DocumentOrder(documents, options_.seed, number, options_.shuffle), {}};
   fresh.begins.reserve(documents / stride + 1);
   std::uint64_t position = 0;
@@ -52,23 +62,24 @@ RowSampler::Cursor RowSampler::find(std::uint64_t position) {
   return cursor;
 }
 
-void RowSampler::next_document(Cursor& cursor) const noexcept {
+void RowSampler::next_document(Cursor& cursor) {
   cursor.within = 0;
-  if (++cursor.index < corpus_->facts().documents) return;
-  cursor.index = 0;
-  ++cursor.epoch;
+  do {
+    if (++cursor.index < documents_->documents()) continue;
+    cursor.index = 0;
+    ++cursor.epoch;
+  } while (positions_of(epoch(cursor.epoch).order.at(cursor.index)) == 0);  // a document may have no token
 }
 
 void RowSampler::tokens_of(std::uint64_t document, std::uint64_t first, std::span<std::int32_t> out) {
-  const std::uint64_t bos = options_.add_bos ? 1 : 0, text = corpus_->text_bytes(document);
+  const std::uint64_t bos = options_.add_bos ? 1 : 0, text = documents_->tokens(document);
   std::size_t at = 0;
-  if (bos != 0 && first == 0 && !out.empty()) out[at++] = ByteTokenizer::bos;
+  if (bos != 0 && first == 0 && !out.empty()) out[at++] = *documents_->bos();
   const std::uint64_t begin = first + at - bos;
   const std::uint64_t count = std::min<std::uint64_t>(out.size() - at, begin < text ? text - begin : 0);
-  bytes_.resize(count);
-  if (count > 0) reader_.read(document, begin, bytes_);
-  for (const char byte : bytes_) out[at++] = static_cast<unsigned char>(byte);
-  if (at < out.size()) out[at++] = ByteTokenizer::eos;
+  if (count > 0) reader_->read(document, begin, out.subspan(at, count));
+  at += count;
+  if (at < out.size()) out[at++] = *documents_->eos();
 }
 
 std::int32_t RowSampler::first_token(const Cursor& at) {
@@ -98,7 +109,7 @@ std::uint64_t RowSampler::row(std::uint64_t k, std::span<std::int32_t> tokens, s
   std::uint64_t valid = 0;
   for (std::size_t filled = 0; filled < length;) {
     const std::uint64_t document = epoch(cursor.epoch).order.at(cursor.index);
-    const std::uint64_t all = corpus_->text_bytes(document) + (options_.add_bos ? 1U : 0U) + (options_.add_eos ? 1U : 0U);
+    const std::uint64_t all = documents_->tokens(document) + (options_.add_bos ? 1U : 0U) + (options_.add_eos ? 1U : 0U);
     const std::size_t count = std::min<std::uint64_t>(length - filled, positions_of(document) - cursor.within);
     const bool last_follows = cursor.within + count < all;  // the token after the last position is in this document
     piece.resize(count + (last_follows ? 1 : 0));

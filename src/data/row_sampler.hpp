@@ -7,6 +7,7 @@
 
 #include "src/data/corpus.hpp"
 #include "src/data/document_order.hpp"
+#include "src/data/token_documents.hpp"
 
 namespace troupe {
 
@@ -18,8 +19,8 @@ struct SamplerOptions {
   std::uint32_t seq_len = 1;
 };
 
-/// Positions of one pass over the corpus.
-[[nodiscard]] std::uint64_t positions_of_pass(const Corpus& corpus, const SamplerOptions& options) noexcept;
+/// Positions of one pass over the documents.
+[[nodiscard]] std::uint64_t positions_of_pass(const TokenDocuments& documents, const SamplerOptions& options) noexcept;
 
 /// A document's share of a row: its positions [first, first + count) in this pass over the corpus.
 struct RowPiece {
@@ -27,7 +28,7 @@ struct RowPiece {
 };
 
 /// Global row k: positions [k·seq_len, (k+1)·seq_len) of an endless sequence, all documents in the order of epoch 0, then of epoch
-/// 1, and so on. A position is a token and the token after it, its target. A pure function of (corpus, options, k).
+/// 1, and so on. A position is a token and the token after it, its target. A pure function of (documents, options, k).
 ///
 /// With masked boundaries a document gives one position for each of its tokens but a closing eos, which is only a target; where a
 /// document ends without eos, its last position has no target (label ignored_label). Without masking every token is a position
@@ -35,6 +36,9 @@ struct RowPiece {
 /// One thread: it holds a reader, and for the epochs in use the positions at which every 1024th document begins.
 class RowSampler {
  public:
+  /// Marks that the documents' tokenizer does not have are left out.
+  RowSampler(std::shared_ptr<const TokenDocuments> documents, const SamplerOptions& options, ReadFile read_file = {});
+  /// Of a corpus whose bytes are its tokens.
   RowSampler(std::shared_ptr<const Corpus> corpus, const SamplerOptions& options, ReadFile read_file = {});
   /// Writes seq_len tokens and labels; returns the count of labels that are not ignored. Throws std::runtime_error as DocumentReader.
   /// `starts`, if not empty: for each token, where in the row its document begins.
@@ -57,14 +61,14 @@ class RowSampler {
   Cursor find(std::uint64_t position);
   std::int32_t first_token(const Cursor& after);
   void tokens_of(std::uint64_t document, std::uint64_t first, std::span<std::int32_t> out);
-  void next_document(Cursor& cursor) const noexcept;
+  void next_document(Cursor& cursor);
 
-  std::shared_ptr<const Corpus> corpus_;
+  std::shared_ptr<const TokenDocuments> documents_;
   SamplerOptions options_;
-  DocumentReader reader_;
+  std::unique_ptr<TokenReader> reader_;
+  std::uint64_t marks_ = 0;  ///< positions of a document beside those of its own tokens
   std::uint64_t positions_ = 0;
   std::map<std::uint64_t, Epoch> epochs_;
-  std::vector<char> bytes_;
 };
 
 }  // namespace troupe

@@ -13,7 +13,7 @@ namespace troupe {
 
 /// [training] dataset, dataset_path and [data]: what is read and who reads it.
 struct DataSettings {
-  std::string dataset = "text";            ///< text | jsonl
+  std::string dataset = "text";            ///< text | jsonl | tokens | megatron
   std::vector<std::string> dataset_path;   ///< files or globs; the set of files is sorted, so their order does not depend on the file system
   std::int64_t loader_hosts = 0;           ///< extra processes that load data; 0: each rank loads its own
   bool mask_document_boundaries = true;    ///< the target after a document's last token is ignored
@@ -24,6 +24,8 @@ struct DataSettings {
   bool add_bos = true, add_eos = true;  ///< around each document
   std::int64_t unpack_limit_gib = 100;  ///< of plain copies of compressed files
   double slow_read_seconds = 5;         ///< a read that takes longer is told with its file
+  std::string on_error = "stop";        ///< stop | skip: what a broken record does
+  bool special_tokens_in_text = false;  ///< text that spells a special token becomes it
 };
 
 /// What is wrong with data.blend_weights; empty: nothing.
@@ -49,8 +51,9 @@ inline void describe(Schema& schema, DataSettings& s) {
   schema.section("training");
   schema
       .key("dataset", &s.dataset, KeyClass::frozen,
-           "form of the data: text (documents parted by lines of a single %, or one document a file) or jsonl ({\"text\": …} a line)")
-      .built_only({"text", "jsonl"}, "data sets by name; `training.dataset_path` names files");
+           "form of the data: text (documents parted by lines of a single %, or one document a file), jsonl ({\"text\": …} a line), tokens (a folder that "
+           "`troupe tokenize` made) or megatron (PREFIX.idx and PREFIX.bin)")
+      .built_only({"text", "jsonl", "tokens", "megatron"}, "data sets by name; `training.dataset_path` names files");
   schema.key("dataset_path", &s.dataset_path, KeyClass::frozen, "file, glob or list of them; one that begins with ! leaves out what it matches")
       .or_single()
       .apart();
@@ -65,11 +68,17 @@ inline void describe(Schema& schema, DataSettings& s) {
              "need not add up to 1. Empty: all files are one source");
   schema.key("shuffle", &s.shuffle, KeyClass::frozen, "each pass over the data has its own order of documents, from debug.seed; false: the order of the files");
   schema.key("allow_binary", &s.allow_binary, KeyClass::frozen, "accept files that hold NUL bytes");
-  schema.key("add_bos", &s.add_bos, KeyClass::frozen, "each document begins with token 256");
-  schema.key("add_eos", &s.add_eos, KeyClass::frozen, "each document ends with token 257");
+  schema.key("add_bos", &s.add_bos, KeyClass::frozen,
+             "each document begins with the tokenizer's beginning-of-sequence token, if it has one; 256 where tokens are bytes");
+  schema.key("add_eos", &s.add_eos, KeyClass::frozen,
+             "each document ends with the tokenizer's end-of-sequence token, if it has one; 257 where tokens are bytes");
   schema.key("unpack_limit_gib", &s.unpack_limit_gib, KeyClass::frozen, "GiB that plain copies of gzip and zstd files may take in job.dump_folder/index")
       .at_least(0);
   schema.key("slow_read_seconds", &s.slow_read_seconds, KeyClass::frozen, "a read of data that takes longer is a warning with file and time").above(0);
+  schema.key("on_error", &s.on_error, KeyClass::frozen, "a broken JSONL record: stop (refused with file and line) or skip (left out and counted)")
+      .one_of({"stop", "skip"});
+  schema.key("special_tokens_in_text", &s.special_tokens_in_text, KeyClass::frozen,
+             "text that spells a special token (<|eot_id|>, …) becomes that token; false: it is text like any other");
   describe_dataloader(schema, "training");
 }
 
@@ -85,7 +94,7 @@ inline void describe(Schema& schema, ValidationSettings& s) {
   schema.section("validation", "Loss on data of its own, between steps; training is the same bit for bit with and without.");
   schema.key("enable", &s.enable, KeyClass::epoch, "validate after step 1 and every `freq` steps");
   schema.key("dataset", &s.dataset, KeyClass::frozen, "form of the data, as training.dataset")
-      .built_only({"text", "jsonl"}, "data sets by name; `validation.dataset_path` names files")
+      .built_only({"text", "jsonl", "tokens", "megatron"}, "data sets by name; `validation.dataset_path` names files")
       .part_of("validation.enable");
   schema.key("dataset_path", &s.dataset_path, KeyClass::frozen, "file, glob or list of them, as training.dataset_path").or_single().apart();
   schema.key("local_batch_size", &s.local_batch_size, KeyClass::epoch, "rows of one micro-batch on one rank").at_least(1);

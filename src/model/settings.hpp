@@ -17,6 +17,7 @@ struct ModelSettings {
   std::string name = "llama3";
   std::string flavor = "debugmodel";
   std::vector<std::string> converters;  ///< "float8" switches [float8] on
+  std::optional<std::string> hf_assets_path;
   std::optional<std::int64_t> dim, n_layers, n_heads, n_kv_heads, vocab_size, ffn_hidden, multiple_of;
   std::optional<double> ffn_dim_multiplier, norm_eps, rope_theta;
   std::optional<bool> tied_embeddings;
@@ -63,8 +64,11 @@ inline void describe(Schema& schema, ModelSettings& s) {
       .at_least(1);
   schema.key("tied_embeddings", &s.tied_embeddings, KeyClass::frozen, "the head shares the embedding's weights");
   schema.ignored("print_after_conversion", false, "the model's units and sizes are always printed at start");
-  schema.not_built("hf_assets_path", std::optional<std::string>{}, "folder of the tokenizer and of weights of Hugging Face", "tokens are bytes")
-      .alias("model.tokenizer_path");
+  schema
+      .key("hf_assets_path", &s.hf_assets_path, KeyClass::frozen,
+           "tokenizer: a folder with tokenizer.json or tokenizer.model, or one of these files; unset: tokens are bytes")
+      .alias("model.tokenizer_path")
+      .apart();
 }
 
 /// [float8]: what model.converters = ["float8"] does. Also spelled [quantize.linear.float8].

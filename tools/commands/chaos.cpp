@@ -9,7 +9,7 @@
 
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
-#include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/model/families.hpp"
 #include "tools/chaos/chaos_job.hpp"
 #include "tools/chaos/chaos_run.hpp"
@@ -50,7 +50,9 @@ class WorkFolder {
 
 Result<ChaosTarget> target_of(const JobConfig& config, std::uint32_t ranks) {
   if (auto fits = check_world(config, ranks); !fits) return fits.error();
-  const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  const auto model = describe_model(config.model, *vocabulary);
   if (!model) return model.error();
   ChaosTarget target{.ranks = ranks, .steps = static_cast<std::uint64_t>(config.training.steps), .units = static_cast<std::uint32_t>(model->units.size())};
   if (target.steps < ChaosTarget::fewest_steps)

@@ -81,6 +81,16 @@ struct ConvertRequest {
 /// Writes the weights of a sealed checkpoint for another program.
 [[nodiscard]] int convert_weights(const ConvertRequest& request);
 
+struct TokenizeRequest {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::filesystem::path folder;  ///< where the token shards go
+  unsigned threads = 0;          ///< 0: as many as the machine has
+  std::uint64_t part_mib = 32;   ///< text of one shard
+};
+/// Makes token shards of the configuration's texts; goes on where an earlier call was stopped.
+[[nodiscard]] int tokenize(const TokenizeRequest& request);
+
 struct TraceRequest {
   std::filesystem::path run;  ///< the run's folder
   std::filesystem::path out;  ///< empty: RUN/trace/trace.json

@@ -18,7 +18,8 @@ std::string numbers(std::span<const std::int32_t> values) {
   return text;
 }
 
-std::string text_of(std::span<const std::int32_t> tokens) {
+std::string text_of(std::span<const std::int32_t> tokens, const Tokenizer* tokenizer) {
+  if (tokenizer != nullptr) return terminal_text(tokenizer->decode(tokens, false));
   std::string text;
   for (const std::int32_t token : tokens) {
     if (token == ByteTokenizer::bos || token == ByteTokenizer::eos)
@@ -32,8 +33,8 @@ std::string text_of(std::span<const std::int32_t> tokens) {
 /// What a rank gets in one step, as its loader gives it.
 class Inspection {
  public:
-  Inspection(Corpora corpora, LoaderOptions options)
-      : corpora_(std::move(corpora)), options_(std::move(options)), rows_(corpora_, options_.blend, of(options_)) {}
+  Inspection(Corpora corpora, std::shared_ptr<const Tokenizer> tokenizer, LoaderOptions options)
+      : corpora_(std::move(corpora)), tokenizer_(std::move(tokenizer)), options_(std::move(options)), rows_(corpora_, options_.blend, of(options_)) {}
 
   /// The digest of the rank's step.
   std::uint64_t run(Step step, bool print) {
@@ -68,21 +69,19 @@ class Inspection {
       fmt::print("  row {}\n", *rows[i]);
       print_origin(rows_.origin(*rows[i]));
       fmt::print("    tokens{}\n    labels{}\n    text {}\n", numbers(batch.subspan(at, length)), numbers(batch.subspan(options_.layout.tokens() + at, length)),
-                 text_of(batch.subspan(at, length)));
+                 text_of(batch.subspan(at, length), tokenizer_.get()));
     }
   }
 
   void print_origin(const BlendedRows::Origin& origin) const {
-    const Corpus& corpus = *corpora_[origin.source];
     if (corpora_.size() > 1) fmt::print("    source {}, its row {}\n", origin.source + 1, origin.row);
-    for (const RowPiece& piece : origin.pieces) {
-      const DocumentPlace place = corpus.place(piece.document);
-      fmt::print("    pass {}, document {} ({} at byte {}): its tokens {} to {}\n", piece.pass, piece.document, corpus.files()[place.file].path, place.offset,
+    for (const RowPiece& piece : origin.pieces)
+      fmt::print("    pass {}, document {} ({}): its tokens {} to {}\n", piece.pass, piece.document, corpora_[origin.source]->place(piece.document),
                  piece.first, piece.first + piece.count - 1);
-    }
   }
 
   Corpora corpora_;
+  std::shared_ptr<const Tokenizer> tokenizer_;  ///< null: bytes
   LoaderOptions options_;
   BlendedRows rows_;
 };
@@ -98,7 +97,9 @@ Result<void> print_inspection(const InspectDataRequest& request, const JobConfig
   const auto index = std::filesystem::path(config.job.dump_folder) / "index";
   for (CorpusOptions& source : sources)
     if (std::filesystem::exists(index)) source.index_folder = index.string();
-  const auto corpora = open_corpora(sources);
+  const auto how = document_options(config.data, config.model.hf_assets_path);
+  if (!how) return how.error();
+  const auto corpora = open_corpora(sources, *how);
   if (!corpora) return corpora.error();
   std::vector<std::uint64_t> digests;
   for (std::uint32_t rank = 0; rank < world; ++rank) {
@@ -109,7 +110,7 @@ Result<void> print_inspection(const InspectDataRequest& request, const JobConfig
     if (asked)
       fmt::print("step {}, rank {} of {}: {} micro-batch{} of a step of {} rows from row {} on\n", request.step, rank, world, options.micro_batches,
                  options.micro_batches == 1 ? "" : "es", options.rows_per_step(), options.row_of(step));
-    digests.push_back(Inspection(*corpora, options).run(step, asked));
+    digests.push_back(Inspection(*corpora, how->tokenizer, options).run(step, asked));
     if (asked) fmt::print("digest of this rank: {:016x}\n", digests.back());
   }
   fmt::print("digest of the step, as in metrics.jsonl: {:016x}\n", join_digests(digests));

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <utility>
 
-#include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/model/families.hpp"
 #include "src/model/shard_memory.hpp"
 
@@ -26,7 +27,9 @@ struct PlainRun {
 };
 
 Result<void> split_layers(PlainRun& plain) {
-  const auto model = describe_model(plain.config.model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(plain.config.data, plain.config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  const auto model = describe_model(plain.config.model, *vocabulary);
   if (!model) return model.error();
   const std::int64_t stages = plain.unbuilt.pipeline;
   if (stages > model->layers) return Error{fmt::format("parallelism.pipeline_parallel_degree = {}, but the model has {} layers", stages, model->layers)};
@@ -46,10 +49,11 @@ Result<PlainRun> plain_run(const JobConfig& config, std::uint32_t ranks) {
   PlainRun plain{.config = config, .ranks = ranks, .unbuilt = {}, .notes = {}};
   ParallelismSettings& p = plain.config.parallelism;
   plain.unbuilt = {p.tensor_parallel_degree, p.context_parallel_degree, p.pipeline_parallel_degree, p.expert_parallel_degree};
-  const auto assets = plain.config.held.find("model.hf_assets_path");
-  if (!plain.config.model.vocab_size && assets != plain.config.held.end() && !assets->second.toml().empty()) {
-    plain.config.model.vocab_size = llama3_vocabulary;
-    plain.notes.push_back(fmt::format("the vocabulary is taken to be Llama 3's, {} tokens", llama3_vocabulary));
+  ModelSettings& shape = plain.config.model;
+  if (shape.hf_assets_path && !std::filesystem::exists(*shape.hf_assets_path)) {
+    shape.hf_assets_path.reset();
+    if (!shape.vocab_size) plain.notes.push_back(fmt::format("the vocabulary is taken to be Llama 3's, {} tokens", llama3_vocabulary));
+    shape.vocab_size = shape.vocab_size.value_or(llama3_vocabulary);
   }
   if (!plain.unbuilt.any()) return plain;
   p.tensor_parallel_degree = p.context_parallel_degree = p.pipeline_parallel_degree = p.expert_parallel_degree = 1;
@@ -203,7 +207,10 @@ Result<Estimate> estimate_run(const JobConfig& config, std::uint32_t ranks, cons
   if (!job) return job.error();
   JobConfig whole = config;
   whole.model.vocab_size = plain->config.model.vocab_size;
-  const auto model = describe_model(whole.model, ByteTokenizer::vocab_size);
+  whole.model.hf_assets_path = plain->config.model.hf_assets_path;
+  const auto vocabulary = vocabulary_of(whole.data, whole.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  const auto model = describe_model(whole.model, *vocabulary);
   if (!model) return model.error();
   Estimate e;
   e.ranks = ranks;

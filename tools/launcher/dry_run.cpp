@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <vector>
 
 #include "src/metrics/console_line.hpp"
@@ -25,10 +26,10 @@ JobConfig without_other_parallelism(const JobConfig& config, std::string& told) 
     told = "the plan and the memory below are those of ranks that shard the model and share nothing else\n";
     p.data_parallel_shard_degree = -1;
   }
-  const auto assets = plain.held.find("model.hf_assets_path");
-  if (!plain.model.vocab_size && assets != plain.held.end() && !assets->second.toml().empty()) {
-    plain.model.vocab_size = llama3_vocabulary;
-    told += fmt::format("the vocabulary is taken to be Llama 3's, {} tokens\n", llama3_vocabulary);
+  if (plain.model.hf_assets_path && !std::filesystem::exists(*plain.model.hf_assets_path)) {
+    plain.model.hf_assets_path.reset();
+    if (!plain.model.vocab_size) told += fmt::format("the vocabulary is taken to be Llama 3's, {} tokens\n", llama3_vocabulary);
+    plain.model.vocab_size = plain.model.vocab_size.value_or(llama3_vocabulary);
   }
   return plain;
 }

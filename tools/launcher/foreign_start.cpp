@@ -6,6 +6,7 @@
 #include "src/checkpoint/hugging_face_config.hpp"
 #include "src/checkpoint/restore_foreign.hpp"
 #include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/model/families.hpp"
 
 namespace troupe {
@@ -68,14 +69,18 @@ Result<ForeignNames> foreign_names(const JobConfig& config, const ForeignTensors
 }
 
 Result<ExportPlan> plan_export(const JobConfig& config, Storage& storage) {
-  const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  const auto model = describe_model(config.model, *vocabulary);
   if (!model) return model.error();
   auto facts = facts_of(*model);
   if (!facts) return facts.error();
   ExportPlan plan{.facts = std::move(*facts), .family = config.model.name, .head_dim = model->head_dim, .assets = {}, .dtype = std::nullopt};
   plan.facts.max_positions = config.training.seq_len;
-  plan.facts.bos = ByteTokenizer::bos;
-  plan.facts.eos = ByteTokenizer::eos;
+  const auto tokenizer = open_tokenizer(config.model.hf_assets_path);
+  if (!tokenizer) return tokenizer.error();
+  plan.facts.bos = *tokenizer ? (*tokenizer)->parts().bos : ByteTokenizer::bos;
+  plan.facts.eos = *tokenizer ? (*tokenizer)->parts().eos : ByteTokenizer::eos;
   if (!config.checkpoint.initial_load_in_hf || !config.checkpoint.initial_load_path) return plan;
   const std::filesystem::path from = *config.checkpoint.initial_load_path;
   if (!storage.exists(from / "config.json")) return plan;
@@ -93,7 +98,9 @@ Result<ExportPlan> plan_export(const JobConfig& config, Storage& storage) {
 Result<void> check_foreign_start(const JobConfig& config, const RestorePoint& point, Storage& storage, std::vector<std::string>& warnings) {
   const auto names = foreign_names(config, *point.foreign);
   if (!names) return names.error();
-  const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  const auto model = describe_model(config.model, *vocabulary);
   if (!model) return model.error();
   const std::filesystem::path& folder = point.checkpoint.folder;
   if (point.foreign->kind == ForeignTensors::Kind::hugging_face) {

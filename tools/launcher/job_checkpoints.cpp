@@ -5,9 +5,15 @@
 #include <stdexcept>
 
 #include "src/checkpoint/export_hugging_face.hpp"
+#include "src/data/open_documents.hpp"
 #include "tools/launcher/foreign_start.hpp"
 
 namespace troupe {
+namespace {
+
+std::string tokenizer_text(std::uint64_t hash) { return hash == 0 ? "bytes as tokens" : fmt::format("the tokenizer of hash {:016x}", hash); }
+
+}  // namespace
 
 JobCheckpoints::JobCheckpoints(const JobConfig& config, const std::filesystem::path& run_folder)
     : config_(config), storage_(make_posix_storage()), store_(run_folder / config.checkpoint.folder, *storage_) {}
@@ -16,6 +22,9 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   if (!config_.checkpoint.enable) return {};
   if (config_.checkpoint.last_save_in_hf && !config_.checkpoint.last_save_model_only)
     return Error{"checkpoint.last_save_in_hf = true writes weights alone: set checkpoint.last_save_model_only = true"};
+  const auto tokenizer = open_tokenizer(config_.model.hf_assets_path);
+  if (!tokenizer) return tokenizer.error();
+  tokenizer_ = hash_of(*tokenizer);
   auto cleaned = store_.clean();
   if (!cleaned) return cleaned.error();
   for (const std::string& line : *cleaned) warnings.push_back(line);
@@ -23,11 +32,18 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   if (!found) return found.error();
   found_ = std::move(found.value());
   if (!found_) return {};
+  const RunPosition& position = found_->checkpoint.manifest.position;
+  if (position.tokenizer != tokenizer_ && found_->own)
+    return Error{
+        fmt::format("{} was trained with {}, but model.hf_assets_path now names {}: ids mean something else; name the old tokenizer, or begin a new run",
+                    found_->checkpoint.folder.string(), tokenizer_text(position.tokenizer), tokenizer_text(tokenizer_))};
   if (!found_->own) {
+    if (position.tokenizer != tokenizer_ && !found_->foreign)
+      warnings.push_back(fmt::format("{} was trained with {}, this run uses {}", found_->checkpoint.folder.string(), tokenizer_text(position.tokenizer),
+                                     tokenizer_text(tokenizer_)));
     warnings.push_back(fmt::format("this run begins from {}", found_->checkpoint.folder.string()));
     return found_->foreign ? check_foreign_start(config_, *found_, *storage_, warnings) : Result<void>{};
   }
-  const RunPosition& position = found_->checkpoint.manifest.position;
   for (const std::string& change : config_.changes_since(position.config))
     warnings.push_back(fmt::format("the configuration has changed since the checkpoint of step {}: {}", position.step.value(), change));
   return {};
@@ -58,6 +74,7 @@ void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config,
   position.data_row = data_row;
   position.tokens = parts.total_tokens;
   position.model_only = model_only(parts.step);
+  position.tokenizer = tokenizer_;
   std::vector<SavedShard> shards;
   for (const ShardFact& fact : parts.shards) shards.push_back({fact.file, fact.bytes, fact.hash});
   if (auto sealed = store_.seal(position, shards); !sealed) {

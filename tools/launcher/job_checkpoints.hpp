@@ -42,6 +42,7 @@ class JobCheckpoints {
   std::unique_ptr<Storage> storage_;
   CheckpointStore store_;
   std::optional<RestorePoint> found_;
+  std::uint64_t tokenizer_ = 0;  ///< hash of the configured one; 0: bytes
   bool branch_cleared_ = false;  ///< nothing newer than found_ stands beside what this run seals; the storage lane's
 };
 

@@ -10,7 +10,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/model/families.hpp"
 #include "src/optimizer/warmup_stable_decay.hpp"
 #include "src/trace/chrome_trace.hpp"
@@ -28,7 +28,9 @@ Result<void> check_world(const JobConfig& config, std::uint32_t world_size) {
   if (config.data.loader_hosts > world_size)
     return Error{fmt::format("data.loader_hosts = {} for {} ranks: a loader process needs a rank to load for; 0 to {} are possible", config.data.loader_hosts,
                              world_size, world_size)};
-  const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  const auto model = describe_model(config.model, *vocabulary);
   if (!model) return model.error();
   return check_sizes(config, *model, *mesh);
 }
@@ -209,7 +211,9 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
   options.metrics = config.metrics;
   options.colour = colour;
   options.config = config.to_toml();
-  const auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  const auto model = describe_model(config.model, *vocabulary);
   if (!model) return model.error();
   options.rates.flops_per_token = model->flops_per_token(config.training.seq_len);
   options.rates.flops_per_token_causal = model->causal_flops_per_token(config.training.seq_len);

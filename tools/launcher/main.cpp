@@ -71,6 +71,18 @@ void add_data(CLI::App& app, troupe::InspectDataRequest& request) {
   command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
 }
 
+void add_tokenize(CLI::App& app, troupe::TokenizeRequest& request) {
+  auto* command = app.add_subcommand("tokenize", "Make token shards of the texts that CONFIG names, so that training need not; goes on where it was stopped.");
+  command->add_option("CONFIG", request.config, "configuration, TOML: model.hf_assets_path, training.dataset and dataset_path, [data]")->required();
+  command->add_option("FOLDER", request.folder, "where the shards go; train on them with training.dataset = \"tokens\", training.dataset_path = FOLDER")
+      ->required();
+  command->add_option("--threads", request.threads, "0: as many as the machine has")->check(CLI::Range(0U, 1024U))->capture_default_str();
+  command->add_option("--part-mib", request.part_mib, "text of one shard, MiB: what is done again after an interruption")
+      ->check(CLI::Range(1U, 4096U))
+      ->capture_default_str();
+  command->footer(std::string(overrides_help) + "\ndocs/tokenizers.md\n\n" + troupe::exit_codes_help);
+}
+
 void add_trace(CLI::App& app, troupe::TraceRequest& request) {
   auto* command = app.add_subcommand("trace", "Join the timelines of a run's ranks into one file for https://ui.perfetto.dev.");
   command->add_option("RUN", request.run, "the run's folder (job.dump_folder), of a run with trace.enable = true")->required();
@@ -211,6 +223,8 @@ int main(int argc, char** argv) try {
   add_set(app, set);
   troupe::ForesightCommands foresight;
   foresight.add_to(app, std::string(overrides_help) + "\n" + troupe::exit_codes_help);
+  troupe::TokenizeRequest tokenize;
+  add_tokenize(app, tokenize);
   troupe::ChaosRequest chaos;
   add_chaos(app, chaos);
 
@@ -220,7 +234,7 @@ int main(int argc, char** argv) try {
   add_resize(app, "leave", "Let go of the last ranks of a live run.", leave);
   add_data(app, data);
   auto split = troupe::split_overrides({argv + 1, argv + argc});
-  train.overrides = config.overrides = sample.overrides = data.overrides = chaos.overrides = generate.overrides = split.overrides;
+  train.overrides = config.overrides = sample.overrides = tokenize.overrides = data.overrides = chaos.overrides = generate.overrides = split.overrides;
   if (const std::string problem = misused(app, split); !problem.empty()) {
     std::fprintf(stderr, "%s\n", problem.c_str());
     return troupe::exit_usage;
@@ -245,6 +259,7 @@ int main(int argc, char** argv) try {
   if (app.got_subcommand("join")) return troupe::resize(join);
   if (app.got_subcommand("leave")) return troupe::resize(leave);
   if (app.got_subcommand("data")) return troupe::inspect_data(data);
+  if (app.got_subcommand("tokenize")) return troupe::tokenize(tokenize);
   if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
   return troupe::sample(sample);
 } catch (const std::exception& problem) {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/model/extension.hpp"
 #include "src/model/families.hpp"
 #include "src/optimizer/adamw_settings.hpp"
@@ -154,7 +154,9 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
                  "; set fewer, or raise validation.local_batch_size"};
   const auto mesh = config.mesh(world);
   if (!mesh) return mesh.error();
-  auto model = describe_model(config.model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  auto model = describe_model(config.model, *vocabulary);
   if (!model) return model.error();
   if (auto counted = check_sizes(config, *model, *mesh); !counted) return counted.error();
   TrainingJob job;

@@ -11,8 +11,13 @@
 namespace troupe {
 namespace {
 
-Result<std::vector<std::int32_t>> prompt_of(const GenerateRequest& request, std::int64_t vocabulary) {
+Result<std::vector<std::int32_t>> prompt_of(const GenerateRequest& request, std::int64_t vocabulary, const std::shared_ptr<const Tokenizer>& tokenizer) {
   std::vector<std::int32_t> prompt;
+  if (request.ids.empty() && tokenizer) {
+    if (tokenizer->parts().bos) prompt.push_back(*tokenizer->parts().bos);
+    TokenEncoder(tokenizer).encode(request.prompt, {}, prompt);
+    return prompt;
+  }
   if (request.ids.empty()) {
     if (vocabulary < ByteTokenizer::vocab_size)
       return Error{"the vocabulary of " + std::to_string(vocabulary) + " is smaller than the byte tokenizer's " + std::to_string(ByteTokenizer::vocab_size) +
@@ -38,7 +43,7 @@ Result<void> print_text(const GenerateRequest& request) {
   auto loaded = load_model(request.checkpoint, request.overrides, *storage);
   if (!loaded) return loaded.error();
   LoadedModel& source = **loaded;
-  const auto prompt = prompt_of(request, source.model->description().vocab_size);
+  const auto prompt = prompt_of(request, source.model->description().vocab_size, source.tokenizer);
   if (!prompt) return prompt.error();
   const std::size_t needed = prompt->size() + request.tokens;
   if (source.longest > 0 && needed > static_cast<std::size_t>(source.longest))
@@ -48,12 +53,18 @@ Result<void> print_text(const GenerateRequest& request) {
   GenerateOptions options{
       .count = request.tokens, .temperature = request.temperature, .top_p = request.top_p, .seed = request.seed, .stop_tokens = source.stop_tokens};
   std::string text;
+  std::optional<StreamDecoder> decoder;
+  if (source.tokenizer) decoder.emplace(source.tokenizer);
   options.told = [&](std::int32_t token) {
-    if (!ids && token < ByteTokenizer::bos) text += static_cast<char>(token);
+    if (!ids && decoder)
+      text += decoder->next(token);
+    else if (!ids && token < ByteTokenizer::bos)
+      text += static_cast<char>(token);
     if (ids) std::printf(",%d", token);
     std::fflush(stdout);
   };
   (void)generate(*source.model, *source.device, *source.attention, *prompt, options);
+  if (decoder) text += decoder->finish();
   std::printf("%s\n", terminal_text(text).c_str());
   return {};
 }

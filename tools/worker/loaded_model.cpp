@@ -9,6 +9,7 @@
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
 #include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/device/state_copies.hpp"
 #include "src/model/families.hpp"
 #include "tools/launcher/checkpoint_path.hpp"
@@ -24,6 +25,7 @@ struct Source {
   std::optional<FoundCheckpoint> checkpoint;  ///< nothing: Hugging Face's folder
   std::int64_t longest = 0;
   std::vector<std::int32_t> stop_tokens;
+  std::shared_ptr<const Tokenizer> tokenizer = {};  ///< null: tokens are bytes
 };
 
 Result<Source> source_of(const std::filesystem::path& folder, const std::vector<std::string>& more, Storage& storage) {
@@ -33,7 +35,12 @@ Result<Source> source_of(const std::filesystem::path& folder, const std::vector<
     auto config = with_extension(JobConfig::parse(found->manifest.position.config, (folder / "manifest.json").string() + ", config", more));
     if (!config) return config.error();
     const std::int64_t longest = config->training.seq_len;
-    return Source{std::move(*config), std::move(*found), longest, {ByteTokenizer::eos}};
+    const auto tokenizer = open_tokenizer(config->model.hf_assets_path);
+    if (!tokenizer) return tokenizer.error();
+    Source source{std::move(*config), std::move(*found), longest, {}, *tokenizer};
+    const std::optional<std::int32_t> eos = *tokenizer ? (*tokenizer)->parts().eos : ByteTokenizer::eos;
+    if (eos) source.stop_tokens.push_back(*eos);
+    return source;
   }
   if (!storage.exists(folder / "config.json"))
     return Error{folder.string() + ": is neither a sealed checkpoint (…/step-N with a manifest.json) nor a folder of Hugging Face (with a config.json)"};
@@ -44,7 +51,12 @@ Result<Source> source_of(const std::filesystem::path& folder, const std::vector<
   if (!facts) return facts.error();
   auto config = with_extension(JobConfig::parse(model_section(*facts, "llama3") + "[training]\nmixed_precision_param = \"float32\"\n", file, more));
   if (!config) return config.error();
-  Source source{std::move(*config), std::nullopt, facts->max_positions, {}};
+  Source source{std::move(*config), std::nullopt, facts->max_positions, {}, {}};
+  std::optional<std::string> assets = source.config.model.hf_assets_path;
+  if (!assets && (storage.exists(folder / "tokenizer.json") || storage.exists(folder / "tokenizer.model"))) assets = folder.string();
+  const auto tokenizer = open_tokenizer(assets);
+  if (!tokenizer) return tokenizer.error();
+  source.tokenizer = *tokenizer;
   if (facts->eos) source.stop_tokens.push_back(static_cast<std::int32_t>(*facts->eos));
   return source;
 }
@@ -66,12 +78,14 @@ Result<void> load_weights(const Source& source, const std::filesystem::path& fol
 Result<std::unique_ptr<LoadedModel>> load_model(const std::filesystem::path& folder, const std::vector<std::string>& overrides, Storage& storage) {
   auto source = source_of(folder, overrides, storage);
   if (!source) return source.error();
-  auto description = describe_model(source->config.model, ByteTokenizer::vocab_size);
+  const std::int64_t vocabulary = source->tokenizer ? source->tokenizer->vocabulary() : ByteTokenizer::vocab_size;
+  auto description = describe_model(source->config.model, vocabulary);
   if (!description && !source->checkpoint) description = describe_model(source->config.model, std::nullopt);
   if (!description) return description.error();
   auto loaded = std::make_unique<LoadedModel>();
   loaded->longest = source->longest;
   loaded->stop_tokens = source->stop_tokens;
+  loaded->tokenizer = source->tokenizer;
   loaded->device = open_device(source->config, 0);
   if (!loaded->device->host_visible()) return Error{"text is generated on a CPU: give --runtime.device cpu"};
   loaded->attention = make_cpu_cached_attention();

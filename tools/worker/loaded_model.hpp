@@ -10,6 +10,7 @@
 #include "src/device/cached_attention.hpp"
 #include "src/device/device.hpp"
 #include "src/model/training_model.hpp"
+#include "src/tokenizer/tokenizer.hpp"
 
 namespace troupe {
 
@@ -18,8 +19,9 @@ struct LoadedModel {
   std::unique_ptr<Device> device;
   std::unique_ptr<TrainingModel> model;
   std::unique_ptr<CachedAttention> attention;
-  std::int64_t longest = 0;               ///< positions that it was trained for; 0: not said
-  std::vector<std::int32_t> stop_tokens;  ///< what ends a text
+  std::int64_t longest = 0;                    ///< positions that it was trained for; 0: not said
+  std::shared_ptr<const Tokenizer> tokenizer;  ///< null: tokens are bytes
+  std::vector<std::int32_t> stop_tokens;       ///< what ends a text
 };
 
 /// From a sealed checkpoint (…/step-N: the model is that of its configuration) or a folder of Hugging Face (that of its config.json, in fp32).

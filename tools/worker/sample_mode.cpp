@@ -7,6 +7,7 @@
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
 #include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/device/state_copies.hpp"
 #include "src/model/families.hpp"
 #include "src/model/sample.hpp"
@@ -47,11 +48,33 @@ TrainingOptions sampling_options(const JobConfig& config) {
   return options;
 }
 
+std::vector<std::int32_t> prompt_of(const std::string& text, const std::shared_ptr<const Tokenizer>& tokenizer) {
+  std::vector<std::int32_t> prompt;
+  if (!tokenizer) {
+    prompt.push_back(ByteTokenizer::bos);
+    for (const unsigned char byte : text) prompt.push_back(byte);
+    return prompt;
+  }
+  if (tokenizer->parts().bos) prompt.push_back(*tokenizer->parts().bos);
+  TokenEncoder(tokenizer).encode(text, {}, prompt);
+  return prompt;
+}
+
+/// Prompt and answer decoded together: a character may be spread over both.
+std::string whole_text(std::vector<std::int32_t> prompt, const std::vector<std::int32_t>& drawn, const Tokenizer& tokenizer) {
+  prompt.insert(prompt.end(), drawn.begin(), drawn.end());
+  return tokenizer.decode(prompt);
+}
+
 Result<void> print_sample(const SampleRequest& request, const JobConfig& config) {
   const auto storage = make_posix_storage();
   auto found = choose(request, config, *storage);
   if (!found) return found.error();
-  auto description = describe_model(config.model, ByteTokenizer::vocab_size);
+  const auto tokenizer = open_tokenizer(config.model.hf_assets_path);
+  if (!tokenizer) return tokenizer.error();
+  const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
+  if (!vocabulary) return vocabulary.error();
+  auto description = describe_model(config.model, *vocabulary);
   if (!description) return description.error();
   const auto device = open_device(config, 0);
   TrainingModel model(std::move(description.value()), sampling_options(config), *device, nullptr);
@@ -64,17 +87,18 @@ Result<void> print_sample(const SampleRequest& request, const JobConfig& config)
     model.after_restore();
   }
   std::fprintf(stderr, "%s\n", *found ? ("weights of " + (*found)->folder.string()).c_str() : "initial weights");
-  std::vector<std::int32_t> prompt{ByteTokenizer::bos};
-  for (const unsigned char byte : request.prompt) prompt.push_back(byte);
+  const std::vector<std::int32_t> prompt = prompt_of(request.prompt, *tokenizer);
   SampleOptions options;
   options.count = request.tokens;
   options.temperature = request.temperature;
   options.seed = request.seed;
   options.context = static_cast<std::uint32_t>(config.training.seq_len);
-  options.stop_token = ByteTokenizer::eos;
+  options.stop_token = *tokenizer ? (*tokenizer)->parts().eos.value_or(-1) : ByteTokenizer::eos;
+  const auto drawn = sample(model, *device, prompt, options);
   std::string text = request.prompt;
-  for (const std::int32_t token : sample(model, *device, prompt, options))
-    if (token >= 0 && token < ByteTokenizer::bos) text += static_cast<char>(token);
+  if (*tokenizer) text = whole_text(prompt, drawn, **tokenizer);
+  for (const std::int32_t token : drawn)
+    if (!*tokenizer && token >= 0 && token < ByteTokenizer::bos) text += static_cast<char>(token);
   std::printf("%s\n", terminal_text(text).c_str());
   return {};
 }

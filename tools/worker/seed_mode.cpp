@@ -7,7 +7,7 @@
 #include "src/checkpoint/snapshot.hpp"
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
-#include "src/data/byte_tokenizer.hpp"
+#include "src/data/open_documents.hpp"
 #include "src/device/state_copies.hpp"
 #include "src/model/families.hpp"
 #include "src/model/training_model.hpp"
@@ -22,7 +22,9 @@ int write_seed_checkpoint(const std::filesystem::path& file, const std::vector<s
     std::fprintf(stderr, "%s\n", config.error().message.c_str());
     return exit_usage;
   }
-  auto description = describe_model(config->model, ByteTokenizer::vocab_size);
+  const auto vocabulary = vocabulary_of(config->data, config->model.hf_assets_path);
+  if (!vocabulary) throw std::runtime_error(vocabulary.error().message);
+  auto description = describe_model(config->model, *vocabulary);
   if (!description) throw std::runtime_error(description.error().message);
   const auto device = open_device(*config, 0);
   TrainingOptions options;

@@ -87,7 +87,7 @@ class TrainingRankBody final : public RankBody {
   void open_data(const EpochStart& start);
   [[nodiscard]] LoaderOptions open_validation();
   void watch_reads(LoaderOptions& loader) const;
-  [[nodiscard]] std::shared_ptr<const Corpus> open_corpus(CorpusOptions source) const;
+  [[nodiscard]] std::shared_ptr<const TokenDocuments> open_corpus(CorpusOptions source) const;
   void connect(const EpochStart& start, const std::stop_token& stop);
   void fill_state(const EpochStart& start);
   void draw_pareto() const;
@@ -97,7 +97,7 @@ class TrainingRankBody final : public RankBody {
   EpochStart start_;
   std::shared_ptr<FaultPlan> faults_;
   std::unique_ptr<Device> device_;
-  std::shared_ptr<const Corpus> validation_;  ///< null: none
+  std::shared_ptr<const TokenDocuments> validation_;  ///< null: none
   LoaderOptions validation_loader_;
   TrainingJob job_;
   std::unique_ptr<Storage> storage_ =
@@ -130,7 +130,7 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
   open_data(start);
   if (validation_) {
     validation_loader_.device = device_.get();
-    loader_ = with_validation(loader_, make_loader(validation_, validation_loader_), job_.options.micro_batches);
+    loader_ = with_validation(loader_, make_loader(Corpora{validation_}, validation_loader_), job_.options.micro_batches);
   }
   if (config_.checkpoint.saves()) {
     SnapshotOptions snapshot{.rank = start.place(),
@@ -245,15 +245,20 @@ void TrainingRankBody::fill_state(const EpochStart& start) {
   }
 }
 
-std::shared_ptr<const Corpus> TrainingRankBody::open_corpus(CorpusOptions source) const {
+std::shared_ptr<const TokenDocuments> TrainingRankBody::open_corpus(CorpusOptions source) const {
   Log& log = options_.runtime->log;
-  ProgressBar bar("indexing text", "MiB", 1048576, false, options_.runtime->clock, [&log](std::string_view text) {
+  const auto line = [&log](std::string_view text) {
     while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
     log.info(text);
-  });
+  };
+  ProgressBar bar("indexing text", "MiB", 1048576, false, options_.runtime->clock, line),
+      tokenizing("tokenizing", "MiB", 1048576, false, options_.runtime->clock, line);
+  DocumentOptions how = take(document_options(config_.data, config_.model.hf_assets_path));
   source.index_folder = (options_.run_folder / "index").string();  // the next start of this run finds it
   if (start_.place() == 0) source.progress = [&bar](std::uint64_t read, std::uint64_t total) { bar.update(read, total); };
-  return take(Corpus::open(source));
+  if (start_.place() == 0) how.progress = [&tokenizing](std::uint64_t done, std::uint64_t total) { tokenizing.update(done, total); };
+  if (start_.place() == 0) how.warn = [&log](const std::string& text) { log.warning(text); };
+  return take(open_documents(source, how));
 }
 
 LoaderOptions TrainingRankBody::open_validation() {
@@ -262,8 +267,8 @@ LoaderOptions TrainingRankBody::open_validation() {
   validation_ = open_corpus(corpus_options(config.data, config.validation));
   auto loader = validation_loader_options(*validation_, config.data, config.validation, start_.place(), start_.world());
   if (loader.micro_batches == 0)
-    throw std::runtime_error(fmt::format("validation.dataset_path: {} bytes of text make no row of validation.seq_len = {} tokens",
-                                         validation_->facts().text_bytes, config.validation.seq_len));
+    throw std::runtime_error(
+        fmt::format("validation.dataset_path: {} make no row of validation.seq_len = {} tokens", validation_->describe(), config.validation.seq_len));
   watch_reads(loader);
   if (start_.place() == 0)
     options_.runtime->log.info(
@@ -292,11 +297,11 @@ void TrainingRankBody::open_data(const EpochStart& start) {
     loader.first_step = start.first_step;
     loader.first_row = start.data_row;
   }
-  for (std::size_t i = 0; i < corpora.size() && start.place() == 0 && start.epoch == EpochId{1}; ++i) {
-    const Corpus& corpus = *corpora[i];
-    options_.runtime->log.info(fmt::format("data: {} files, {} documents, {} bytes of text{}", corpus.files().size(), corpus.facts().documents,
-                                           corpus.facts().text_bytes, corpora.size() > 1 ? fmt::format(", weight {}", loader.blend[i]) : ""));
-  }
+  const bool tells = start.place() == 0 && start.epoch == EpochId{1};
+  for (std::size_t i = 0; i < corpora.size() && tells; ++i)
+    options_.runtime->log.info(fmt::format("data: {}{}", corpora[i]->describe(), corpora.size() > 1 ? fmt::format(", weight {}", loader.blend[i]) : ""));
+  if (const auto tokenizer = take(open_tokenizer(config_.model.hf_assets_path)); tokenizer && tells)
+    for (const std::string& warning : tokenizer->parts().warnings) options_.runtime->log.warning(warning);
   loader.device = device_.get();
   watch_reads(loader);
   loader_ = make_loader(corpora, loader);

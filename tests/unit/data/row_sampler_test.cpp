@@ -49,7 +49,7 @@ class RowSamplerTest : public ::testing::Test {
 TEST_F(RowSamplerTest, StoredLengthsCountExactlyTheTokensOfADocument) {
   const auto corpus = jsonl({"ab", "c", "def"});
   const SamplerOptions options{.shuffle = false, .add_bos = false, .mask_document_boundaries = false, .seq_len = 9};
-  EXPECT_EQ(positions_of_pass(*corpus, options), 9U);
+  EXPECT_EQ(positions_of_pass(*byte_documents(corpus), options), 9U);
   RowSampler sampler(corpus, options);
   EXPECT_EQ(row_of(sampler, 0, 9).tokens, (Tokens{97, 98, 257, 99, 257, 100, 101, 102, 257}));
   std::vector<std::uint64_t> lengths;
@@ -72,7 +72,7 @@ TEST_F(RowSamplerTest, ARowTellsWhereTheDocumentOfEachTokenBegins) {
 TEST_F(RowSamplerTest, BlendedRowsAreThoseOfTheirSourcesInTurn) {
   const auto a = jsonl({"aaaa", "aaa"}), b = jsonl({"bbbb"});
   const SamplerOptions options{.shuffle = false, .seq_len = 5};
-  BlendedRows rows({a, b}, {2, 1}, options);
+  BlendedRows rows({byte_documents(a), byte_documents(b)}, {2, 1}, options);
   RowSampler of_a(a, options), of_b(b, options);
   std::uint64_t next_a = 0, next_b = 0;
   for (std::uint64_t k = 0; k < 30; ++k) {
@@ -83,7 +83,7 @@ TEST_F(RowSamplerTest, BlendedRowsAreThoseOfTheirSourcesInTurn) {
     EXPECT_EQ(origin.row, origin.source == 0 ? next_a++ : next_b++) << "small sources begin again, none is left out";
   }
   EXPECT_EQ(next_a, 20U);
-  EXPECT_THROW(BlendedRows({a, b}, {1}, options), std::invalid_argument);
+  EXPECT_THROW(BlendedRows({byte_documents(a), byte_documents(b)}, {1}, options), std::invalid_argument);
 }
 
 // B019

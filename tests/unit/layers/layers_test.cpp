@@ -35,6 +35,8 @@ const std::vector<Names> rows{
 const std::vector<std::pair<std::string, std::string>> beside{
     {"src/trace", "src/device"},           // a tracer observes lanes
     {"messages", "src/device"},            // letters carry leases and outcomes
+    {"src/data", "src/tokenizer"},         // texts become tokens
+    {"src/data", "src/tokenizer"},         // texts become tokens
     {"src/data", "src/model"},             // programs.hpp is what actors ask of a training job's parts
     {"src/checkpoint", "src/model"},       // likewise
     {"src/collectives", "src/transport"},  // collectives between hosts travel as payloads

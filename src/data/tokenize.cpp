@@ -1,0 +1,229 @@
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <thread>
+
+#include "src/data/token_shards.hpp"
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::uint64_t most_read_at_once = std::uint64_t{1} << 30U;
+
+/// Documents [first, end) of the corpus: one shard.
+struct Part {
+  std::uint64_t first = 0, end = 0, text_bytes = 0;
+};
+
+std::vector<Part> parts_of(const Corpus& corpus, std::uint64_t part_bytes) {
+  std::vector<Part> parts(1);
+  for (std::uint64_t i = 0; i < corpus.facts().documents; ++i) {
+    if (parts.back().text_bytes >= part_bytes) parts.push_back({i, i, 0});
+    parts.back().end = i + 1;
+    parts.back().text_bytes += corpus.text_bytes(i);
+  }
+  return parts;
+}
+
+std::string shard_name(std::size_t part) {
+  const std::string number = std::to_string(part);
+  return "shard-" + std::string(number.size() < 5 ? 5 - number.size() : 0, '0') + number + ".tokens";
+}
+
+/// Held by one process at a time; nothing where the file system has no locks.
+class FolderLock {
+ public:
+  explicit FolderLock(const fs::path& folder) : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    while (descriptor_ >= 0 && flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {}
+  }
+  ~FolderLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+
+ private:
+  int descriptor_;
+};
+
+/// Writes `bytes` to a file that appears when all of it is on the disk.
+void write_whole(const fs::path& target, const std::vector<std::span<const char>>& parts) {
+  const std::string writing = target.string() + ".part";
+  std::FILE* const file = std::fopen(writing.c_str(), "wbe");
+  bool good = file != nullptr;
+  for (const auto& part : parts) good = good && std::fwrite(part.data(), 1, part.size(), file) == part.size();
+  good = good && std::fflush(file) == 0 && ::fsync(::fileno(file)) == 0;
+  const int code = errno;
+  if (file != nullptr) std::fclose(file);
+  if (good && std::rename(writing.c_str(), target.c_str()) == 0) return;
+  const std::string why = std::strerror(good ? errno : code);
+  ::unlink(writing.c_str());
+  throw std::runtime_error("cannot write " + target.string() + ": " + why);
+}
+
+template <class T>
+std::span<const char> bytes_of(const T* data, std::size_t count) {
+  return {reinterpret_cast<const char*>(data), count * sizeof(T)};
+}
+
+class Work {
+ public:
+  Work(const std::shared_ptr<const Corpus>& corpus, const std::shared_ptr<const Tokenizer>& tokenizer, const TokenizeOptions& options)
+      : corpus_(corpus), tokenizer_(tokenizer), options_(options), parts_(parts_of(*corpus, options.part_bytes)), headers_(parts_.size()) {
+    const std::uint64_t facts[] = {corpus_key(*corpus), tokenizer->parts().hash, options.special_in_text ? 1U : 0U, options.part_bytes};
+    key_ = XXH3_64bits(facts, sizeof facts);
+  }
+
+  Result<TokenizeFacts> run() {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 1; i < options_.threads; ++i) threads.emplace_back([this] { take_parts(); });
+    take_parts();
+    threads.clear();
+    if (!problem_.empty()) return Error{problem_};
+    if (stopped_) return Error{"stopped; what is done stays in " + options_.folder.string() + ": call this again to go on"};
+    return seal();
+  }
+
+ private:
+  void take_parts() {
+    try {
+      DocumentReader reader(corpus_);
+      TokenEncoder encoder(tokenizer_);
+      for (std::size_t part = next_++; part < parts_.size() && !stopped_; part = next_++) make(part, reader, encoder);
+    } catch (const std::exception& error) {
+      const std::lock_guard lock(mutex_);
+      if (problem_.empty()) problem_ = error.what();
+      stopped_ = true;
+    }
+  }
+
+  void make(std::size_t number, DocumentReader& reader, TokenEncoder& encoder) {
+    const Part& part = parts_[number];
+    const fs::path target = options_.folder / shard_name(number);
+    TokenShardHeader header;
+    header.key = key_ + number;
+    if (std::FILE* const known = std::fopen(target.c_str(), "rbe"); known != nullptr) {
+      TokenShardHeader found;
+      const bool same =
+          std::fread(&found, sizeof found, 1, known) == 1 && std::memcmp(found.magic, header.magic, sizeof header.magic) == 0 && found.key == header.key;
+      std::fclose(known);
+      if (same && found.documents == part.end - part.first) {
+        headers_[number] = found;
+        ++kept_;
+        return done(part.text_bytes);
+      }
+    }
+    std::vector<std::int32_t> ids;
+    std::vector<std::uint64_t> ends;
+    std::string text;
+    for (std::uint64_t i = part.first; i < part.end; ++i) {
+      if (stopped_ || (options_.stop && options_.stop())) {
+        stopped_ = true;
+        return;
+      }
+      text.resize(corpus_->text_bytes(i));
+      for (std::uint64_t at = 0; at < text.size(); at += most_read_at_once)
+        reader.read(i, at, std::span(text).subspan(at, std::min<std::uint64_t>(most_read_at_once, text.size() - at)));
+      encoder.encode(text, {.around = false, .special_in_text = options_.special_in_text}, ids);
+      ends.push_back(ids.size());
+      if (text.size() > 0) done(text.size());
+    }
+    write(target, header, ids, ends);
+    headers_[number] = header;
+  }
+
+  void write(const fs::path& target, TokenShardHeader& header, const std::vector<std::int32_t>& ids, const std::vector<std::uint64_t>& ends) const {
+    header.documents = ends.size();
+    header.tokens = ids.size();
+    header.width = tokenizer_->vocabulary() <= 65536 ? 2 : 4;
+    std::vector<std::uint16_t> narrow;
+    if (header.width == 2) narrow.assign(ids.begin(), ids.end());
+    const auto body = header.width == 2 ? bytes_of(narrow.data(), narrow.size()) : bytes_of(ids.data(), ids.size());
+    const std::array<char, 8> zeros{};
+    const auto padding = std::span(zeros).first((8 - body.size() % 8) % 8);
+    XXH3_state_t* const state = XXH3_createState();
+    XXH3_64bits_reset(state);
+    for (const auto piece : {body, std::span<const char>(padding), bytes_of(ends.data(), ends.size())}) XXH3_64bits_update(state, piece.data(), piece.size());
+    header.hash = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    write_whole(target, {bytes_of(&header, 1), body, padding, bytes_of(ends.data(), ends.size())});
+  }
+
+  void done(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    done_ += bytes;
+    if (options_.progress) options_.progress(done_, corpus_->facts().text_bytes);
+  }
+
+  Result<TokenizeFacts> seal() {
+    TokenizeFacts facts{.text_bytes = corpus_->facts().text_bytes, .shards = parts_.size(), .kept = kept_};
+    nlohmann::json shards = nlohmann::json::array();
+    for (std::size_t i = 0; i < headers_.size(); ++i) {
+      facts.documents += headers_[i].documents;
+      facts.tokens += headers_[i].tokens;
+      shards.push_back({{"file", shard_name(i)}, {"documents", headers_[i].documents}, {"tokens", headers_[i].tokens}, {"xxh3", headers_[i].hash}});
+    }
+    const TokenizerParts& parts = tokenizer_->parts();
+    const auto mark = [](const std::optional<std::int32_t>& id) { return id ? nlohmann::json(*id) : nlohmann::json(nullptr); };
+    const nlohmann::json manifest{{"key", key_},
+                                  {"tokenizer", parts.name},
+                                  {"tokenizer_hash", parts.hash},
+                                  {"vocabulary", tokenizer_->vocabulary()},
+                                  {"bos", mark(parts.bos)},
+                                  {"eos", mark(parts.eos)},
+                                  {"documents", facts.documents},
+                                  {"tokens", facts.tokens},
+                                  {"text_bytes", facts.text_bytes},
+                                  {"shards", shards}};
+    const std::string text = manifest.dump(1) + "\n";
+    try {
+      write_whole(options_.folder / "manifest.json", {std::span<const char>(text)});
+    } catch (const std::exception& error) {
+      return Error{error.what()};
+    }
+    return facts;
+  }
+
+  const std::shared_ptr<const Corpus>& corpus_;
+  const std::shared_ptr<const Tokenizer>& tokenizer_;
+  const TokenizeOptions& options_;
+  std::vector<Part> parts_;
+  std::vector<TokenShardHeader> headers_;
+  std::uint64_t key_ = 0, done_ = 0;
+  std::atomic<std::uint64_t> kept_{0};
+  std::atomic<std::size_t> next_{0};
+  std::atomic<bool> stopped_{false};
+  std::mutex mutex_;  ///< of done_, problem_ and the call of progress
+  std::string problem_;
+};
+
+}  // namespace
+
+std::uint64_t corpus_key(const Corpus& corpus) {
+  std::string text = std::to_string(static_cast<int>(corpus.format()));
+  for (const DataFile& file : corpus.files())
+    text += "\n" + fs::absolute(file.path).string() + "\n" + std::to_string(file.bytes) + " " + std::to_string(file.modified_nanos);
+  return XXH3_64bits(text.data(), text.size());
+}
+
+Result<TokenizeFacts> tokenize_corpus(const std::shared_ptr<const Corpus>& corpus, const std::shared_ptr<const Tokenizer>& tokenizer,
+                                      const TokenizeOptions& options) {
+  std::error_code code;
+  fs::create_directories(options.folder, code);
+  if (code) return Error{"cannot create " + options.folder.string() + ": " + code.message()};
+  const FolderLock lock(options.folder);
+  return Work(corpus, tokenizer, options).run();
+}
+
+}  // namespace troupe
