@@ -68,7 +68,7 @@ class DataTest(unittest.TestCase):
         job = self.job(steps=1)
         code, output = job.train(*self.validation_files(job, [10]))
         self.assertEqual(code, 1)
-        self.assertIn("validation.dataset_path: 10 bytes of text make no row of validation.seq_len = 16 tokens", output)
+        self.assertIn("validation.dataset_path: 1 files, 1 documents, 10 bytes of text make no row of validation.seq_len = 16 tokens", output)
 
     def test_compressed_files_give_the_run_that_plain_ones_give(self):
         plain, packed = self.job(), self.job()
