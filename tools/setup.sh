@@ -3,26 +3,30 @@
 #   tools/setup.sh              what building, running and the default tests need
 #   tools/setup.sh --python     also PyTorch, transformers, torchtitan, torchao and TensorBoard in third_party/venv: what slow tests and benchmarks compare with
 #   tools/setup.sh --gpu        also what building the CUDA plug-in needs: nvcc 13.0, libtorch_cuda, cuBLAS, cuDNN, NCCL (2.1 GB on disk)
+#   tools/setup.sh --browser    also Chromium, its driver and Selenium, for the tests of the timeline's page and the dashboard
 #   tools/setup.sh --lint       also the pinned clang-format and clang-tidy in third_party/lint
 #   tools/setup.sh --no-apt     leave the system's packages alone
 # Safe to call again: what is there stays as it is. Versions and hashes below are the only place that names them.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 third_party=${THIRD_PARTY:-$root/third_party}
-apt=yes python=no lint=no gpu=no
+apt=yes python=no lint=no gpu=no browser=no
 for option in "$@"; do
   case $option in
     --python) python=yes ;;
     --lint) lint=yes ;;
     --gpu) gpu=yes ;;
+    --browser) browser=yes ;;
     --no-apt) apt=no ;;
-    *) echo "tools/setup.sh: unknown option '$option'; known: --python --lint --gpu --no-apt" >&2; exit 2 ;;
+    *) echo "tools/setup.sh: unknown option '$option'; known: --python --lint --gpu --browser --no-apt" >&2; exit 2 ;;
   esac
 done
 
 packages=(g++ cmake ninja-build ccache lld pkg-config git ca-certificates python3 python3-pip python3-venv iproute2
   libcaf-dev capnproto libcapnp-dev libssl-dev zlib1g-dev libzstd-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
-  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libicu-dev fortunes)
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libicu-dev libcpp-httplib-dev fortunes)
+# Ubuntu has Chromium as a snap alone: there the tests in a browser are left out.
+[ $browser = no ] || [ -z "$(apt-cache policy chromium-driver 2>/dev/null)" ] || packages+=(chromium chromium-driver python3-selenium)
 
 # name==version and the sha256 of the one file taken: the Python tag does not matter, only C++ files are used
 wheels="torch==2.11.0                 --hash=sha256:0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756

@@ -95,7 +95,8 @@ class RankWriter {
       : trace_(trace), origin_(origin), out_(out), first_(first), async_id_(async_id), pid_("\"pid\":" + std::to_string(trace.rank.value())) {}
 
   void write() {
-    metadata("process_name", 0, "\"name\":" + json_string("rank " + std::to_string(trace_.rank.value())));
+    const std::string title = trace_.rank == launcher_clock ? "launcher" : "rank " + std::to_string(trace_.rank.value());
+    metadata("process_name", 0, "\"name\":" + json_string(title));
     metadata("process_sort_index", 0, "\"sort_index\":" + std::to_string(trace_.rank.value()));
     metadata("thread_name", 0, "\"name\":\"marks\"");
     for (const auto& [track, events] : by_track()) write_track(track, events);
@@ -188,31 +189,50 @@ class RankWriter {
   std::uint32_t threads_ = 0;  ///< rows so far; 0 holds marks and counters
 };
 
+std::string json_of(std::span<const ClockOffset> clocks) {
+  std::string text;
+  for (const ClockOffset& clock : clocks) {
+    std::array<char, 256> line{};
+    std::snprintf(line.data(), line.size(), "%s{\"rank\":%u,\"known\":%s,\"offset_us\":%.3f,\"error_us\":%.3f,\"drift\":%.3e,\"letters\":%zu,\"aligned\":%s}",
+                  text.empty() ? "" : ",", clock.rank.value(), clock.known ? "true" : "false", static_cast<double>(clock.offset.count()) / 1e3,
+                  static_cast<double>(clock.error.count()) / 1e3, clock.drift, clock.letters, clock.applied ? "true" : "false");
+    text += line.data();
+  }
+  return "[" + text + "]";
+}
+
+constexpr std::uint32_t rank_bits_of_ids = 0x1ffff;  ///< ids stay below 2^53
+
 }  // namespace
 
-void write_chrome_trace(std::span<const RankTrace> ranks, std::ostream& out) {
+void write_chrome_trace(std::span<const RankTrace> ranks, std::ostream& out, std::span<const ClockOffset> clocks) {
   const Nanos origin = origin_of(ranks);
   std::uint64_t overwritten = 0;
   out << "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   bool first = true;
   // Ids of async spans are global in a file; merged files stay apart by their first rank.
-  std::uint64_t async_id = ranks.empty() ? 0 : std::uint64_t{ranks[0].rank.value()} << 36;
+  std::uint64_t async_id = ranks.empty() ? 0 : std::uint64_t{ranks[0].rank.value() & rank_bits_of_ids} << 36U;
   for (const auto& rank : ranks) {
     RankWriter(rank, origin, out, first, async_id).write();
     overwritten += rank.overwritten;
   }
-  out << "\n],\"otherData\":{\"origin_ns\":\"" << origin.count() << "\",\"overwritten_events\":\"" << overwritten << "\"}}\n";
+  out << "\n],\"otherData\":{\"origin_ns\":\"" << origin.count() << "\",\"overwritten_events\":\"" << overwritten << '"';
+  if (!clocks.empty()) out << ",\"clocks\":" << json_of(clocks);
+  out << "}}\n";
 }
 
-Result<void> write_chrome_trace(std::span<const RankTrace> ranks, const std::filesystem::path& file) {
+Result<void> write_chrome_trace(std::span<const RankTrace> ranks, const std::filesystem::path& file, std::span<const ClockOffset> clocks) {
+  std::error_code unknown;
+  const bool pipe_or_device = std::filesystem::exists(file, unknown) && !std::filesystem::is_regular_file(file, unknown);
   std::filesystem::path temporary = file;
-  temporary += ".tmp";
+  if (!pipe_or_device) temporary += ".tmp";  // what is no file is written to, never replaced by one
   {
     std::ofstream out(temporary, std::ios::binary);
-    write_chrome_trace(ranks, out);
+    write_chrome_trace(ranks, out, clocks);
     out.flush();
     if (!out) return Error{"cannot write the trace " + temporary.string() + ": see whether its folder exists and the disk has room"};
   }
+  if (pipe_or_device) return {};
   std::error_code problem;
   std::filesystem::rename(temporary, file, problem);
   if (problem) return Error{"cannot rename " + temporary.string() + " to " + file.string() + ": " + problem.message()};

@@ -119,7 +119,7 @@ void RingTracer::mark(Rank rank, std::string text, Nanos at) {
 }
 
 // Ids travel in JSON numbers, which readers take as doubles.
-std::uint64_t RingTracer::next_flow() { return (std::uint64_t{first_.value()} << 36) + flows_.fetch_add(1, std::memory_order_relaxed) + 1; }
+std::uint64_t RingTracer::next_flow() { return (std::uint64_t{first_.value() & 0x1ffffU} << 36U) + flows_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 void RingTracer::finished(LaneKind lane, const LaneOperation& operation, Nanos posted, Nanos started, Nanos ended, const Outcome& outcome) {
   lanes_.at(first_)->finished(lane, operation, posted, started, ended, outcome);
@@ -131,12 +131,7 @@ RankTrace RingTracer::snapshot(Rank rank) const { return rings_.at(rank)->snapsh
 
 RankTrace RingTracer::snapshot(Rank rank, Step first, Step last) const {
   RankTrace trace = rings_.at(rank)->snapshot(rank);
-  bool inside = false;
-  std::erase_if(trace.events, [&](const TraceEvent& event) {
-    if (event.kind == TraceEvent::Kind::mark) return false;
-    if (event.kind != TraceEvent::Kind::slots) inside = event.where.step >= first && event.where.step <= last;
-    return !inside;
-  });
+  keep_steps(trace, first, last);
   return trace;
 }
 

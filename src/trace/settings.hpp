@@ -12,7 +12,7 @@ namespace troupe {
 
 /// [trace]
 struct TraceSettings {
-  bool enable = false;
+  bool enable = true;
   std::vector<std::int64_t> steps;  ///< [first, last]; empty: all that the buffers hold
   std::int64_t events = 1 << 16;    ///< ring buffer of one rank
   /// `steps` as first and last; nothing when empty.
@@ -24,7 +24,7 @@ struct TraceSettings {
 
 inline void describe(Schema& schema, TraceSettings& s) {
   schema.section("trace", "Timeline of handlers, lanes and letters, as Chrome/Perfetto JSON in RUN/trace.");
-  schema.key("enable", &s.enable, KeyClass::live, "record, and write the trace at the end").apart();
+  schema.key("enable", &s.enable, KeyClass::live, "keep the newest events, for troupe trace RUN, and write them to RUN/trace at the end").apart();
   schema.key("steps", &s.steps, KeyClass::live, "[first, last] step to record; empty: the newest events that fit").at_least(1).apart();
   schema.key("events", &s.events, KeyClass::epoch, "events that a rank's ring buffer holds").at_least(1024).at_most(16777216).apart();
 }

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "src/runtime/actor.hpp"
+#include "src/trace/tracer.hpp"
 
 namespace troupe {
 
@@ -36,14 +37,16 @@ class TestSupervisor final : public Actor<TestSupervisor> {
 
 class VirtualJob::SpanRecorder final : public LaneObserver {
  public:
-  SpanRecorder(std::vector<FlowSpan>& spans, Rank rank) : spans_(spans), rank_(rank) {}
-  void finished(LaneKind lane, const LaneOperation& operation, Nanos, Nanos started, Nanos ended, const Outcome&) override {
+  SpanRecorder(std::vector<FlowSpan>& spans, Rank rank, const Runtime& runtime) : spans_(spans), rank_(rank), runtime_(runtime) {}
+  void finished(LaneKind lane, const LaneOperation& operation, Nanos posted, Nanos started, Nanos ended, const Outcome&) override {
     spans_.push_back({rank_, lane, operation.name, operation.where, started, ended});
+    if (runtime_.tracer != nullptr) runtime_.tracer->span({rank_, name_of(lane), operation.name, operation.where, posted, started, ended});
   }
 
  private:
   std::vector<FlowSpan>& spans_;
   const Rank rank_;
+  const Runtime& runtime_;
 };
 
 namespace {
@@ -280,7 +283,7 @@ void VirtualJob::replace(const ActorAddress& address, std::function<caf::actor(c
 
 void VirtualJob::wire(std::uint32_t r) {
   RankState& state = ranks_[r];
-  observers_.push_back(std::make_unique<SpanRecorder>(spans_, Rank{r}));
+  observers_.push_back(std::make_unique<SpanRecorder>(spans_, Rank{r}, runtime_));
   SimulatedGround ground{world_, runtime_, knobs_, plans_, *mesh_, observers_.back().get(), {}};
   if (alter_lane) ground.alter_lane = [this, r](LaneKind kind, LaneModel& model) { alter_lane(*this, r, kind, model); };
   state.simulated = simulate_rank(ground, r);

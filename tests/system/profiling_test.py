@@ -15,7 +15,7 @@ class ProfilingTest(unittest.TestCase):
         self.addCleanup(self.job.remove)
 
     def test_a_timeline_has_the_steps_asked_for_and_no_others(self):
-        code, output = self.job.train("--nproc", 2, "--profiling.enable_profiling", "--profiling.profile_freq=4", "--profiling.profiler_active=2")
+        code, output = self.job.train("--nproc", 2, "--profiling.enable_profiling", "--profiling.profile_freq=4", "--profiling.profiler_active=2", "--trace.no_enable")
         self.assertEqual(code, 0, output)
         folder = self.job.run / "profile_traces"
         self.assertEqual(sorted(entry.name for entry in folder.iterdir()), ["iteration_4", "iteration_8"])

@@ -1,9 +1,13 @@
+import base64
 import json
 import os
+import re
+import signal
 import subprocess
 import unittest
+import zlib
 
-from job import Job, TROUPE
+from job import Job, TROUPE, finish
 
 
 class TraceTest(unittest.TestCase):
@@ -16,7 +20,7 @@ class TraceTest(unittest.TestCase):
         return done.returncode, done.stdout
 
     def test_the_timelines_of_all_ranks_become_one_file(self):
-        code, output = self.job.train("--nproc", 2, "--trace.enable")
+        code, output = self.job.train("--nproc", 2)
         self.assertEqual(code, 0, output)
         merged = self.job.folder / "merged.json"
         code, output = self.trace(self.job.run, "-o", merged)
@@ -24,15 +28,100 @@ class TraceTest(unittest.TestCase):
         self.assertIn(f"timeline of 2 ranks: {merged}", output)
         forwards = {(event["pid"], event["args"]["step"]) for event in json.loads(merged.read_text())["traceEvents"] if event["name"] == "forward L0"}
         self.assertEqual(forwards, {(rank, step) for rank in (0, 1) for step in (1, 2, 3)})
-        whole = self.job.run / "trace" / "trace.json"
-        self.assertEqual(whole.read_text(), merged.read_text(), "the run itself has written the same")
-        whole.unlink()
         self.assertEqual(self.trace(self.job.run)[0], 0)
-        self.assertTrue(whole.exists())
+        whole = self.job.run / "trace" / "trace.json"
+        self.assertEqual(whole.read_text(), merged.read_text())
+
+    def test_steps_may_be_chosen(self):
+        code, output = self.job.train("--nproc", 2)
+        self.assertEqual(code, 0, output)
+        merged = self.job.folder / "merged.json"
+        self.assertEqual(self.trace(self.job.run, "--steps", "2..3", "-o", merged)[0], 0)
+        spans = [event for event in json.loads(merged.read_text())["traceEvents"] if event["ph"] == "X" and "outcome" in event["args"]]
+        self.assertEqual({event["args"]["step"] for event in spans}, {2, 3})
+        code, output = self.trace(self.job.run, "--steps", "70..80")
+        self.assertEqual(code, 1)
+        self.assertIn("nothing of steps 70 to 80", output)
+        code, output = self.trace(self.job.run, "--steps", "3..x")
+        self.assertEqual(code, 2)
+        self.assertIn("--steps 3..x: expected a step or two", output)
+
+    def test_clocks_of_hosts_that_differ_are_aligned_by_letters(self):
+        code, output = self.job.train("--nproc", 2)
+        self.assertEqual(code, 0, output)
+        code, output = self.trace(self.job.run)
+        self.assertEqual(code, 0)
+        self.assertRegex(output, r"rank 1: clock off by [+-]\d+\.\d+ ms ± \d+\.\d+ ms \(\d+ letters\), within its error: left as it is")
+        file = self.job.run / "trace" / "rank-1.json"
+        ahead = 7_200_000_000_000  # as if rank 1 had run on a host that was started two hours earlier
+        file.write_text(re.sub(r'"origin_ns":"(\d+)"', lambda found: f'"origin_ns":"{int(found[1]) + ahead}"', file.read_text()))
+        code, output = self.trace(self.job.run)
+        self.assertEqual(code, 0, output)
+        offset, error = map(float, re.search(r"rank 1: clock off by ([+-]\d+\.\d+) ms ± (\d+\.\d+) ms .*aligned", output).groups())
+        self.assertLessEqual(abs(offset - ahead / 1e6), error)
+        whole = json.loads((self.job.run / "trace" / "trace.json").read_text())
+        self.assertLess(max(event["ts"] for event in whole["traceEvents"]), 60e6, "microseconds")
+
+    def test_a_live_run_is_shown_as_it_is(self):
+        process = self.job.start("--nproc", 2, "--training.steps", 100000)
+        self.job.wait_for_step(5, process)
+        merged = self.job.folder / "live.json"
+        code, output = self.trace(self.job.run, "-o", merged)
+        process.send_signal(signal.SIGINT)
+        finish(process)
+        self.assertEqual(code, 0, output)
+        events = json.loads(merged.read_text())["traceEvents"]
+        forwards = {event["pid"] for event in events if event["name"] == "forward L0"}
+        self.assertEqual(forwards, {0, 1})
+        titles = [event["args"]["name"] for event in events if event["name"] == "process_name"]
+        self.assertEqual(titles, ["rank 0", "rank 1", "launcher"])
+        marks = [event["name"] for event in events if event["ph"] == "i"]
+        self.assertTrue(any(mark.startswith("epoch: ") for mark in marks), marks)
+        self.assertEqual(list((self.job.run / "trace").glob("live-*")), [], "what was written for it is gone again")
+
+    def test_a_report_says_where_the_time_of_a_step_went(self):
+        code, output = self.job.train("--nproc", 2, "--training.steps", 6)
+        self.assertEqual(code, 0, output)
+        code, output = self.trace(self.job.run, "--report")
+        self.assertEqual(code, 0, output)
+        for words in ("steps 2 to 6: ", "rank 0\n", "compute    busy ", "critical path: ", "slots that would help", "who keeps whom waiting"):
+            self.assertIn(words, output)
+        code, output = self.trace(self.job.run, "--report", "--json")
+        report = json.loads(output)
+        self.assertEqual([rank["rank"] for rank in report["ranks"]], [0, 1])
+        for rank in report["ranks"]:
+            for lane in rank["lanes"]:
+                self.assertAlmostEqual(lane["busy_ms"] + sum(lane["waits_ms"].values()), rank["window_ms"], delta=1e-3, msg=lane["lane"])
+            self.assertLessEqual(rank["exposed_ms"], rank["communication_ms"])
+        hops = report["critical_path"]
+        self.assertAlmostEqual(sum(hop["ms"] + hop["gap_ms"] for hop in hops["hops"]), hops["ms"], delta=1e-3)
+        self.assertGreater(len(hops["hops"]), 10)
+        code, output = self.trace(self.job.run, "--report", "--compare", self.job.run)
+        self.assertEqual(code, 0, output)
+        self.assertIn("rank 1 compute busy", output)
+        page = self.job.folder / "report.html"
+        self.assertEqual(self.trace(self.job.run, "--report", "--html", page)[0], 0)
+        self.assertIn("critical_path", page.read_text())
+
+    def test_a_page_holds_the_timeline_and_names_no_other_file(self):
+        code, output = self.job.train("--nproc", 2)
+        self.assertEqual(code, 0, output)
+        page = self.job.folder / "timeline.html"
+        code, output = self.trace(self.job.run, "--html", page)
+        self.assertEqual(code, 0, output)
+        self.assertIn(f"timeline of 2 ranks: {page}", output)
+        text = page.read_text()
+        self.assertEqual(re.findall(r"""(?:src|href)=["'][^"']+""", text), [])
+        header = json.loads(re.search(r'id="timeline-header">(.*?)</script>', text, re.S)[1])
+        columns = zlib.decompress(base64.b64decode(re.search(r'id="timeline-data">(.*?)</script>', text, re.S)[1]))
+        self.assertEqual(len(columns), header["bytes"])
+        self.assertEqual([rank["label"] for rank in header["ranks"]], ["rank 0", "rank 1", "launcher"])
+        self.assertEqual([step[0] for step in header["steps"]], [1, 2, 3])
 
     def test_letters_between_processes_have_a_row_of_their_own_and_each_arrow_a_start(self):
-        code, output = self.job.train("--nproc", 2, "--trace.enable")
+        code, output = self.job.train("--nproc", 2)
         self.assertEqual(code, 0, output)
+        self.assertEqual(self.trace(self.job.run)[0], 0)
         events = json.loads((self.job.run / "trace" / "trace.json").read_text())["traceEvents"]
         rows = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
         spans = {(event["pid"], event["name"]) for event in events if event["ph"] == "X" and rows[event["pid"], event["tid"]].startswith("transport")}
@@ -66,7 +155,7 @@ class TraceTest(unittest.TestCase):
         self.assertIn("cannot read the trace", output)
 
     def test_a_folder_that_cannot_be_written_is_named(self):
-        code, output = self.job.train("--nproc", 1, "--trace.enable")
+        code, output = self.job.train("--nproc", 1)
         self.assertEqual(code, 0, output)
         code, output = self.trace(self.job.run, "-o", self.job.folder / "none" / "merged.json")
         self.assertEqual(code, 1)

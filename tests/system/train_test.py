@@ -19,7 +19,7 @@ class TrainTest(unittest.TestCase):
         self.assertEqual({line["outcome"] for line in lines}, {"commit"})
         self.assertLess(lines[-1]["loss"], lines[0]["loss"])
         self.assertEqual(self.job.checkpoints(), ["step-6"], output)
-        summary = f"Training completed: 6 steps; last loss {lines[-1]['loss']:.4f}; checkpoint of step 6 in {self.job.run}/checkpoint/step-6; metrics in {self.job.run}/metrics.jsonl; no trace"
+        summary = f"Training completed: 6 steps; last loss {lines[-1]['loss']:.4f}; checkpoint of step 6 in {self.job.run}/checkpoint/step-6; metrics in {self.job.run}/metrics.jsonl; timeline in {self.job.run}/trace (troupe trace {self.job.run})"
         self.assertIn(summary, output)
         for name in ("config.toml", "journal.jsonl", "logs/rank-0.log", "logs/rank-1.log"):
             self.assertTrue((self.job.run / name).exists(), name)
@@ -89,7 +89,7 @@ class TrainTest(unittest.TestCase):
         for ranks, steps in ((2, 6), (1, 8)):
             code, output = self.job.train("--nproc", ranks, "--trace.enable", "--training.steps", steps, "--training.global_batch_size", 2)
             self.assertEqual(code, 0, output)
-            self.assertIn(f"trace in {self.job.run}/trace/trace.json", output)
+            self.assertIn(f"timeline in {self.job.run}/trace (troupe trace {self.job.run})", output)
             self.assertEqual(sorted(file.name for file in (self.job.run / "trace").glob("rank-*.json")), [f"rank-{rank}.json" for rank in range(ranks)])
 
     def test_two_jobs_at_once_on_one_host_both_run(self):

@@ -21,7 +21,9 @@ struct TrainRequest {
   std::string device;  ///< --device, short for the override --runtime.device; empty: as configured
   std::uint16_t port = 0;
   bool overwrite = false;
-  bool dry_run = false;  ///< print what would be done instead
+  bool dry_run = false;              ///< print what would be done instead
+  bool dashboard = false;            ///< serve a web page
+  std::uint16_t dashboard_port = 0;  ///< 0: any free one
 };
 /// Trains: hosts the Coordinator, starts and watches the workers of this host. Returns the exit code.
 [[nodiscard]] int train(const TrainRequest& request);
@@ -92,11 +94,16 @@ struct TokenizeRequest {
 [[nodiscard]] int tokenize(const TokenizeRequest& request);
 
 struct TraceRequest {
-  std::filesystem::path run;  ///< the run's folder
-  std::filesystem::path out;  ///< empty: RUN/trace/trace.json
+  std::filesystem::path run;      ///< the run's folder
+  std::filesystem::path out;      ///< Chrome's format; empty: RUN/trace/trace.json
+  std::string steps;              ///< "7" or "3..9"; empty: all that the ring buffers held
+  std::filesystem::path html;     ///< one page instead; with `report` the report's
+  bool report = false;            ///< what the steps' time went into, instead of a timeline
+  bool json = false;              ///< the report as JSON
+  std::filesystem::path compare;  ///< the report beside another run's
 };
-/// Joins the timelines of a run's ranks into one file.
-[[nodiscard]] int merge_run_trace(const TraceRequest& request);
+/// Joins the timelines of a run's ranks, live or finished, into one file, one page, or a report.
+[[nodiscard]] int trace_run(const TraceRequest& request);
 
 struct InspectRequest {
   std::filesystem::path run;  ///< the run's folder

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tools/commands/ask.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/launcher/control_client.hpp"
 #include "tools/launcher/run_folder.hpp"
@@ -17,7 +18,13 @@ namespace {
 
 using nlohmann::json;
 
-/// The job's answer. Errors name the folder and what was found instead of a live run.
+int fail(const char* command, const Error& error) {
+  std::fprintf(stderr, "troupe %s: %s\n", command, error.message.c_str());
+  return exit_failed;
+}
+
+}  // namespace
+
 Result<json> ask(const std::filesystem::path& run, const json& request) {
   const auto control = read_control(run);
   if (!control) return Error{fmt::format("{}: no run is going on there ({})", run.string(), control.error().message)};
@@ -32,13 +39,6 @@ Result<json> ask(const std::filesystem::path& run, const json& request) {
   if (parsed.contains("error")) return Error{parsed["error"].get<std::string>()};
   return parsed;
 }
-
-int fail(const char* command, const Error& error) {
-  std::fprintf(stderr, "troupe %s: %s\n", command, error.message.c_str());
-  return exit_failed;
-}
-
-}  // namespace
 
 int inspect(const InspectRequest& request) {
   while (true) {

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "src/faults/fault_ledger.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/commands/respawn_queue.hpp"
+#include "tools/dashboard/dashboard.hpp"
 #include "tools/launcher/config_watch.hpp"
 #include "tools/launcher/dry_run.hpp"
 #include "tools/launcher/host_agent.hpp"
@@ -44,13 +46,14 @@ class Launch {
 
   int run(std::uint32_t world_size) {
     const Secret secret = Secret::random();
-    auto record = open_record(config_, run_, world_size, ::isatty(STDOUT_FILENO) == 1, log_);
+    auto record = open_record(config_, run_, world_size, ::isatty(STDOUT_FILENO) == 1, log_, tracer_.get(), step_times_);
     if (!record) return refuse(record.error());
     JobHostOptions options;
     options.world_size = world_size;
     options.loader_hosts = loader_hosts();
     options.job = new_job_name();
     options.secret = secret;
+    options.tracer = tracer_.get();
     options.port = request_.port;
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
@@ -72,6 +75,8 @@ class Launch {
     host_ = host->get();
     const std::string address = fmt::format("{}:{}", listen_on, host_->port());
     if (auto written = folder_.write_control(address, secret.hex()); !written) return refuse(written.error());
+    auto dashboard = open_dashboard();
+    if (!dashboard) return refuse(dashboard.error());
     if (auto started = start_workers(world_size, address, secret); !started) return refuse(started.error());
     if (config_.live.watch && !request_.config.empty()) watch_.emplace(request_.config, request_.overrides, config_);
     const auto end = watch();
@@ -79,6 +84,18 @@ class Launch {
   }
 
  private:
+  /// Null: none was asked for.
+  [[nodiscard]] Result<std::unique_ptr<Dashboard>> open_dashboard() {
+    if (!request_.dashboard) return std::unique_ptr<Dashboard>{};
+    return Dashboard::start({.run_folder = folder_.path(),
+                             .port = request_.dashboard_port,
+                             .token = to_hex(random_nonce()).substr(0, 32),
+                             .ask = [this](const std::string& request) { return host_->ask(request); },
+                             .settings = [live = run_.live] { return nlohmann::json(live->values()).dump(); },
+                             .step_times = step_times_},
+                            log_);
+  }
+
   [[nodiscard]] std::uint32_t loader_hosts() const { return static_cast<std::uint32_t>(config_.data.loader_hosts); }
 
   /// What every worker is told; `number`: its first rank, or that of a loader process.
@@ -272,7 +289,7 @@ class Launch {
       log_.warning(fmt::format("{} while the workers end: stopping at once", ::strsignal(*signal)));
       return 128 + *signal;
     }
-    merge_run_traces(config_, folder_, log_);
+    write_launcher_trace(tracer_.get(), folder_, log_);
     const int code = report_end(end, config_, folder_, record, log_);
     bool died = false;
     for (const WorkerEnd& worker : ends_) {
@@ -293,6 +310,8 @@ class Launch {
   RunFolder& folder_;
   Log& log_;
   const SignalQueue& signals_;
+  const std::shared_ptr<StepTimes> step_times_ = std::make_shared<StepTimes>();
+  const std::unique_ptr<RingTracer> tracer_ = launcher_tracer(config_);
   JobHost* host_ = nullptr;
   std::string network_devices_;
   Rank first_loader_;  ///< loader processes count as ranks above the world

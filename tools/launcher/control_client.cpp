@@ -100,6 +100,7 @@ class Client final : public ControlClient {
       auto frame = attempt_.frames.next();
       if (!frame) return handler.gone(frame.error().message);
       if (*frame) {
+        if ((*frame)->kind == ControlKind::trace && handler.trace) handler.trace((*frame)->payload);
         if ((*frame)->kind != ControlKind::peers) continue;
         auto peers = read_peers((*frame)->payload);
         if (!peers) return handler.gone(peers.error().message);

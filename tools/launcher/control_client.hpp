@@ -14,8 +14,9 @@ namespace troupe {
 class ControlClient {
  public:
   struct Handler {
-    std::function<void(const std::vector<Peer>&)> peers;  ///< all ranks are here
-    std::function<void(std::string why)> gone;            ///< the launcher's end closed: it is dead, or it dropped us
+    std::function<void(const std::vector<Peer>&)> peers;        ///< all ranks are here
+    std::function<void(std::string why)> gone;                  ///< the launcher's end closed: it is dead, or it dropped us
+    std::function<void(const std::string& folder)> trace = {};  ///< somebody wants this process's timeline in that folder
   };
   /// Tries until `limit` is over while nobody listens there or the other side's secret differs (`secret`, and then `hello`, are asked anew each time);
   /// a refusal ends it at once, its reason in the error. So does `interrupt`, a descriptor, once it can be read (signals; -1: none).

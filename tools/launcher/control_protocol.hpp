@@ -17,12 +17,13 @@
 ///   launcher → worker  welcome     Welcome          or refused: a text
 ///   launcher → worker  peers       the transport addresses of all workers, when all are here, and again when one was started again
 /// Then the connection stays open and silent: its end tells either side that the other has ended.
+///   launcher → worker  trace       a folder: write your timeline into it, as rank-N.json; nothing is answered
 /// A tool (rank tool_rank) is welcomed too, then asks and is answered:
 ///   tool → launcher    request     JSON
 ///   launcher → tool    response    JSON
 namespace troupe {
 
-enum class ControlKind : std::uint8_t { challenge = 1, answer = 2, proof = 3, welcome = 4, refused = 5, peers = 6, request = 7, response = 8 };
+enum class ControlKind : std::uint8_t { challenge = 1, answer = 2, proof = 3, welcome = 4, refused = 5, peers = 6, request = 7, response = 8, trace = 9 };
 
 /// What a tool that asks something of the job claims to be.
 inline constexpr Rank tool_rank{0xfffffffeU};

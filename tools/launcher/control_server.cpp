@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -49,8 +50,14 @@ class Server final : public ControlServer {
   }
   [[nodiscard]] std::uint16_t port() const noexcept override { return port_; }
   [[nodiscard]] std::uint64_t dropped() const noexcept override { return dropped_; }
+  void order_traces(const std::string& folder) override {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(folder);
+    bell_.ring();
+  }
 
  private:
+  void pass_orders_on();
   void run();
   void accept_all();
   /// False: the connection is over.
@@ -73,6 +80,8 @@ class Server final : public ControlServer {
   Bell bell_;
   std::list<Connection> connections_;
   bool complete_ = false;
+  std::mutex mutex_;
+  std::vector<std::string> orders_;  ///< folders for timelines, not passed on yet
   std::atomic<bool> stop_ = false;
   std::atomic<std::uint64_t> dropped_ = 0;
   std::thread thread_;
@@ -96,6 +105,7 @@ void Server::run() {
     for (const Connection& connection : connections_) waiting.push_back(pollfd{connection.socket.get(), POLLIN, 0});
     ::poll(waiting.data(), waiting.size(), strangers() > 0 ? 200 : -1);
     if (stop_) return;
+    pass_orders_on();
     std::size_t at = 2;
     for (auto connection = connections_.begin(); connection != connections_.end(); ++at) {
       bool keep = true;
@@ -110,6 +120,19 @@ void Server::run() {
       if (hello) handler_.gone(hello->first, hello->ranks);
     }
     if ((waiting[1].revents & POLLIN) != 0) accept_all();
+  }
+}
+
+void Server::pass_orders_on() {
+  bell_.silence();
+  std::vector<std::string> orders;
+  {
+    const std::lock_guard lock(mutex_);
+    orders.swap(orders_);
+  }
+  for (const std::string& folder : orders) {
+    for (const Connection& connection : connections_)
+      if (connection.hello) (void)write_all(connection.socket, encode(ControlKind::trace, folder), write_limit);  // one that is gone shows at the next poll
   }
 }
 

@@ -37,6 +37,8 @@ class ControlServer {
   [[nodiscard]] virtual std::uint16_t port() const noexcept = 0;
   /// Connections that were dropped so far: strangers, wrong secrets, nonsense, refused workers. Any thread.
   [[nodiscard]] virtual std::uint64_t dropped() const noexcept = 0;
+  /// Has every worker write its timeline into `folder`. Any thread; does not wait for it.
+  virtual void order_traces(const std::string& folder) = 0;
 };
 
 }  // namespace troupe

@@ -8,6 +8,7 @@
 
 #include "src/runtime/directory.hpp"
 #include "src/runtime/spawned_actor.hpp"
+#include "src/trace/chrome_trace.hpp"
 #include "tools/launcher/control_server.hpp"
 #include "tools/launcher/end_keeper.hpp"
 #include "tools/launcher/letter_link.hpp"
@@ -25,7 +26,7 @@ class Host final : public JobHost {
         log_(log),
         keeper_(events),
         clock_(make_system_clock()),
-        runtime_{*clock_, log, directory_, nullptr},
+        runtime_{*clock_, log, directory_, options_.tracer},
         storage_(make_thread_lane(LaneKind::storage, launcher_rank, *clock_, nullptr)),
         system_(std::make_unique<ActorSystem>()) {
     options_.coordinator.epoch.world_size = options_.world_size;
@@ -45,6 +46,7 @@ class Host final : public JobHost {
     transport.session = session_of(options_.secret);
     transport.self = {launcher_rank, Incarnation{0}};
     transport.devices = options_.network_devices;
+    transport.tracer = options_.tracer;
     link_ = std::make_unique<LetterLink>(directory_, *clock_, log, transport, [this](Rank peer, const std::string& cause) {
       log_.debug(fmt::format("letters to rank {}: {}", peer.value(), cause));
     });
@@ -67,7 +69,7 @@ class Host final : public JobHost {
   Result<void> listen() {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); },
-                                   [this](const std::vector<Peer>&) { complete_ = true; }, [this](const std::string& request) { return answer(request); }};
+                                   [this](const std::vector<Peer>&) { complete_ = true; }, [this](const std::string& request) { return ask(request); }};
     coordinator_ = spawn<Coordinator>(*system_, ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
     directory_.add(coordinator_address, coordinator_.actor());  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
@@ -79,6 +81,19 @@ class Host final : public JobHost {
   [[nodiscard]] std::uint16_t port() const noexcept override { return server_->port(); }
   [[nodiscard]] std::optional<JobEnd> end() const override { return keeper_.end(); }
   [[nodiscard]] const Bell& bell() const noexcept override { return keeper_.bell(); }
+
+  std::string ask(const std::string& request) override {
+    const auto record = [this]() -> Result<std::string> { return record_timeline(); };
+    return answer_request(request, *board_, refused(), clock_->now(), record, [this](ChangeRequest change) -> Result<Agreed> {
+      const auto told = std::make_shared<std::promise<Result<Agreed>>>();
+      auto agreed = told->get_future();
+      change.answer = [told](const Result<Agreed>& result) { told->set_value(result); };
+      request_change(std::move(change));
+      if (agreed.wait_for(std::chrono::seconds{2}) != std::future_status::ready)
+        return Error{"the job did not answer within 2 s; the journal will show what became of it"};
+      return agreed.get();
+    });
+  }
 
   void request_stop(const std::string& reason) override {
     send<schema::StopRequested>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [&](auto body) { body.setReason(reason); });
@@ -118,17 +133,16 @@ class Host final : public JobHost {
     return all;
   }
 
-  /// What `troupe inspect`, `set` and `inject` ask. On the control server's thread.
-  std::string answer(const std::string& request) {
-    return answer_request(request, *board_, refused(), clock_->now(), [this](ChangeRequest change) -> Result<Agreed> {
-      const auto told = std::make_shared<std::promise<Result<Agreed>>>();
-      auto agreed = told->get_future();
-      change.answer = [told](const Result<Agreed>& result) { told->set_value(result); };
-      request_change(std::move(change));
-      if (agreed.wait_for(std::chrono::seconds{2}) != std::future_status::ready)
-        return Error{"the job did not answer within 2 s; the journal will show what became of it"};
-      return agreed.get();
-    });
+  /// A new folder, into which every process of the run writes its timeline as soon as it can.
+  Result<std::string> record_timeline() {
+    if (options_.tracer == nullptr) return Error{"this run keeps no timeline: trace.enable = false"};
+    const std::filesystem::path folder = options_.run_folder / "trace" / ("live-" + to_hex(random_nonce()).substr(0, 12));
+    std::error_code problem;
+    std::filesystem::create_directories(folder, problem);
+    if (problem) return Error{"cannot make " + folder.string() + ": " + problem.message()};
+    server_->order_traces(folder.string());
+    if (auto written = options_.tracer->write(folder / launcher_trace); !written) return written.error();
+    return folder.string();
   }
 
   /// On the control server's thread. Whoever knows the secret but does not fit ends the job while it is not complete: it would never be.

@@ -10,6 +10,7 @@
 #include "actors/job_events.hpp"
 #include "src/base/log.hpp"
 #include "src/base/result.hpp"
+#include "src/trace/ring_tracer.hpp"
 #include "tools/launcher/secret.hpp"
 #include "tools/launcher/socket.hpp"
 
@@ -28,6 +29,7 @@ struct JobHostOptions {
   bool watches_connections = false;    ///< no host agent sees workers die: the end of a rank's control connection is its death
   /// Checks what `troupe set` and `troupe inject` ask for; the error is told to whoever asks. Empty: nothing is taken.
   std::function<Result<void>(const ChangeRequest&)> check_change;
+  RingTracer* tracer = nullptr;    ///< of launcher_rank, outlives the host; null: the run keeps no timeline
   CoordinatorOptions coordinator;  ///< its world size, job and storage lane are filled in here
 };
 
@@ -47,6 +49,8 @@ class JobHost {
   virtual void report_firing(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) = 0;
   /// Asks for a change of the live run, as `troupe set` does; its answer tells what became of it, on another thread.
   virtual void request_change(ChangeRequest change) = 0;
+  /// What `troupe inspect`, `set` and `trace` ask over the control connection (live_requests.hpp). Any thread; may block for two seconds.
+  [[nodiscard]] virtual std::string ask(const std::string& request) = 0;
   /// How the job ended; empty while it lives. `bell` rings when it changes.
   [[nodiscard]] virtual std::optional<JobEnd> end() const = 0;
   [[nodiscard]] virtual const Bell& bell() const noexcept = 0;

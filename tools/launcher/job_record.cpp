@@ -9,6 +9,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "src/base/cut_text.hpp"
+
 namespace troupe {
 namespace {
 
@@ -49,6 +51,10 @@ JobRecord::JobRecord(const JobRecordOptions& options, Log& log, MetricsFile metr
 void JobRecord::write(const char* event, const Line& fields) {
   const auto now = std::chrono::system_clock::now();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  if (options_.tracer != nullptr) {
+    const Nanos at = std::chrono::steady_clock::now().time_since_epoch();
+    options_.tracer->mark(launcher_rank, cut_text(fmt::format("{}: {}", event, fields.dump(-1, ' ', false, json::error_handler_t::replace)), 300), at);
+  }
   json line{{"time", fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)), milliseconds)}, {"event", event}};
   line.update(fields);
   warn_once(journal_.append(line.dump(-1, ' ', false, json::error_handler_t::replace)));
@@ -101,6 +107,7 @@ void JobRecord::step(const StepRecord& record) {
     write("skip", {{"step", record.step.value()}, {"non_finite", record.common.non_finite}, {"cause", describe_nonfinite(record.common)}});
     log_.warning(fmt::format("step {} was skipped: {}", record.step.value(), describe_nonfinite(record.common)));
   }
+  if (options_.step_times) options_.step_times->add(record);
   const StepMetrics metrics = metrics_of(record);
   last_loss_ = std::isnan(metrics.loss) ? std::nan("") : metrics.loss;  // without a sign, which means nothing
   warn_once(metrics_.append(metrics));

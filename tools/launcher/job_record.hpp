@@ -8,7 +8,9 @@
 #include "src/base/log.hpp"
 #include "src/metrics/console_line.hpp"
 #include "src/metrics/metrics_file.hpp"
+#include "src/trace/tracer.hpp"
 #include "tools/launcher/job_sinks.hpp"
+#include "tools/launcher/step_times.hpp"
 
 namespace troupe {
 
@@ -20,7 +22,9 @@ struct JobRecordOptions {
   MetricsSettings metrics;
   DeviceRates rates;
   bool colour = false;
-  std::string config;  ///< the merged configuration, TOML
+  std::string config;                     ///< the merged configuration, TOML
+  std::shared_ptr<StepTimes> step_times;  ///< told of each step; null: nobody looks
+  Tracer* tracer = nullptr;               ///< the launcher's: what stands in the journal is marked in the timeline too; null: none
 };
 
 /// Writes what happens to the job: RUN/journal.jsonl (one JSON object a line: time, event, fields), RUN/metrics.jsonl (every step), the

@@ -202,8 +202,11 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   return options;
 }
 
-Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log) {
+Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log, Tracer* tracer,
+                                               std::shared_ptr<StepTimes> step_times) {
   JobRecordOptions options;
+  options.step_times = std::move(step_times);
+  options.tracer = tracer;
   options.run_folder = run.folder.path();
   options.world_size = world_size;
   options.checkpoints = config.checkpoint.saves();
@@ -234,15 +237,17 @@ std::string new_job_name() {
   return fmt::format("troupe-{:x}-{}-{}", seconds, ::getpid(), to_hex(random_nonce()).substr(0, 8));
 }
 
-void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log) {
-  if (!config.trace.enable) return;
-  const auto files = rank_traces(folder.path() / "trace");
-  if (files.empty()) return;
-  const std::filesystem::path merged = folder.path() / "trace" / "trace.json";
-  if (auto written = merge_traces(files, merged); !written)
-    log.warning(written.error().message);
-  else
-    log.info("timeline of all ranks: " + merged.string() + " (open it in https://ui.perfetto.dev)");
+std::unique_ptr<RingTracer> launcher_tracer(const JobConfig& config) {
+  if (!config.trace.enable) return nullptr;
+  return std::make_unique<RingTracer>(RingTracerOptions{{launcher_rank}, static_cast<std::size_t>(config.trace.events)});
+}
+
+void write_launcher_trace(const RingTracer* tracer, const RunFolder& folder, Log& log) {
+  if (tracer == nullptr) return;
+  const std::filesystem::path trace = folder.path() / "trace";
+  std::error_code ignored;
+  std::filesystem::create_directories(trace, ignored);
+  if (auto written = tracer->write(trace / launcher_trace); !written) log.warning(written.error().message);
 }
 
 int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, const JobRecord& record, Log& log) {
@@ -257,11 +262,12 @@ int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& fold
                             : config.checkpoint.load_only ? std::string{"no checkpoint (checkpoint.load_only)"}
                             : config.checkpoint.enable    ? std::string{"no new checkpoint"}
                                                           : std::string{"no checkpoint (checkpoint.enable = false)"};
-  const std::filesystem::path trace = folder.path() / "trace" / "trace.json";
-  std::error_code none;
-  const std::string made = fmt::format("{}; {}; metrics in {}; {}", last_loss ? fmt::format("last loss {:.4f}", *last_loss) : std::string{"no loss"}, saved,
-                                       (folder.path() / "metrics.jsonl").string(),
-                                       config.trace.enable && std::filesystem::exists(trace, none) ? "trace in " + trace.string() : std::string{"no trace"});
+  const std::filesystem::path trace = folder.path() / "trace";
+  const std::string made =
+      fmt::format("{}; {}; metrics in {}; {}", last_loss ? fmt::format("last loss {:.4f}", *last_loss) : std::string{"no loss"}, saved,
+                  (folder.path() / "metrics.jsonl").string(),
+                  config.trace.enable && !rank_traces(trace).empty() ? fmt::format("timeline in {} (troupe trace {})", trace.string(), folder.path().string())
+                                                                     : std::string{"no timeline"});
   const bool whole = end.last_step.value() >= static_cast<std::uint64_t>(config.training.steps);
   if (whole)
     log.info(fmt::format("Training completed: {} steps; {}", end.last_step.value(), made));

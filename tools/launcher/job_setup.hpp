@@ -10,6 +10,7 @@
 #include "src/base/log.hpp"
 #include "src/base/result.hpp"
 #include "src/config/job_config.hpp"
+#include "src/trace/ring_tracer.hpp"
 #include "tools/launcher/job_checkpoints.hpp"
 #include "tools/launcher/job_record.hpp"
 #include "tools/launcher/live_config.hpp"
@@ -35,7 +36,8 @@ struct PreparedRun {
 [[nodiscard]] CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, Log& log);
 
 /// Journal, metrics.jsonl and console of a job. Owned by whoever hosts the Coordinator.
-[[nodiscard]] Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log);
+[[nodiscard]] Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log,
+                                                             Tracer* tracer, std::shared_ptr<StepTimes> step_times = nullptr);
 
 /// May a live run be changed so? The error names key or word, and why not.
 [[nodiscard]] Result<void> check_change(const LiveConfig& live, const ChangeRequest& request);
@@ -43,8 +45,10 @@ struct PreparedRun {
 /// A name that no other run has.
 [[nodiscard]] std::string new_job_name();
 
-/// Joins the traces that the ranks have written into RUN/trace/trace.json, if [trace] is on. A problem is a warning.
-void merge_run_traces(const JobConfig& config, const RunFolder& folder, Log& log);
+/// The launcher's part of the timeline; null with trace.enable = false.
+[[nodiscard]] std::unique_ptr<RingTracer> launcher_tracer(const JobConfig& config);
+/// Writes it into RUN/trace/launcher.json, beside what the ranks have written. A problem is a warning.
+void write_launcher_trace(const RingTracer* tracer, const RunFolder& folder, Log& log);
 
 /// The end of a job as one line (steps, last loss, where checkpoint, metrics and trace are; or the fault) and as an exit code: 0 done or
 /// stopped on request, 1 a fault, or lines of metrics or journal that no disk took.

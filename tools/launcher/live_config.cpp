@@ -34,6 +34,18 @@ LiveConfig::LiveConfig(const JobConfig& config, Start start) : base_(config), st
 
 const LiveConfig::Values& LiveConfig::at(Step step) const { return std::prev(from_.upper_bound(step))->second; }
 
+std::map<std::string, std::string> LiveConfig::values() const {
+  const std::lock_guard lock(mutex_);
+  JobConfig newest = from_.rbegin()->second.config;
+  Schema schema;
+  newest.describe_to(schema);
+  std::map<std::string, std::string> values;
+  for (const Key& key : schema.keys()) {
+    if (const auto kind = live_kind(key.name); kind && *kind == LiveKind::step) values.emplace(key.name, key.toml());
+  }
+  return values;
+}
+
 Result<JobConfig> LiveConfig::changed(const JobConfig& config, const std::vector<std::string>& changes) const {
   std::vector<std::string> overrides;
   for (const std::string& change : changes) {

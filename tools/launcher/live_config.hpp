@@ -35,6 +35,8 @@ class LiveConfig {
   [[nodiscard]] Result<void> change(const std::vector<std::string>& changes, Step from);
   /// What was agreed to begin with this step does not.
   void withdraw(Step from);
+  /// The keys that a live run can change, with their newest values as TOML.
+  [[nodiscard]] std::map<std::string, std::string> values() const;
   [[nodiscard]] double learning_rate(Step step) const;
   [[nodiscard]] bool snapshot_due(Step step, Step last) const;
   [[nodiscard]] bool evaluation_due(Step step) const;

@@ -1,7 +1,10 @@
 #include "tools/launcher/live_requests.hpp"
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json.hpp>
+
+#include "src/trace/chrome_trace.hpp"
 
 namespace troupe {
 namespace {
@@ -63,7 +66,17 @@ json json_of(const JobView& view, Nanos now) {
 
 json json_of(const RefusedInput& refused) { return {{"connections", refused.connections}, {"letters", refused.frames}}; }
 
-json answer_of(const json& request, const JobBoard& board, const RefusedInput& refused, Nanos now, const std::function<Result<Agreed>(ChangeRequest)>& change) {
+/// A process writes one file for all of its ranks, called by the first.
+json files_of(const JobView& view) {
+  std::map<std::pair<std::string, std::uint32_t>, Rank> first;
+  for (const RankView& rank : view.ranks) first.try_emplace({rank.joined.host, rank.joined.pid}, rank.joined.rank);
+  json files = json::array({launcher_trace});
+  for (const auto& [process, rank] : first) files.push_back("rank-" + std::to_string(rank.value()) + ".json");
+  return files;
+}
+
+json answer_of(const json& request, const JobBoard& board, const RefusedInput& refused, Nanos now, const std::function<Result<std::string>()>& record,
+               const std::function<Result<Agreed>(ChangeRequest)>& change) {
   const auto ask = request.at("ask").get<std::string>();
   if (ask == "inspect") {
     const JobView view = board.get();
@@ -77,8 +90,13 @@ json answer_of(const json& request, const JobBoard& board, const RefusedInput& r
       if (one.number == number) return {{"state", state_of(one)}, {"line", one.line()}, {"from_step", one.from.value()}};
     return {{"state", "waits"}, {"line", ""}, {"from_step", 0}};  // the view is older than the change
   }
+  if (ask == "trace") {
+    const auto folder = record();
+    if (!folder) return {{"error", folder.error().message}};
+    return {{"folder", *folder}, {"files", files_of(board.get())}};
+  }
   ChangeRequest wanted;
-  wanted.by = "troupe " + ask;
+  wanted.by = request.value("by", "troupe " + ask);
   bool dry_run = false;
   if (ask == "inject") {
     wanted.fault_rule = request.at("rule").get<std::string>();
@@ -109,11 +127,11 @@ std::string RefusedInput::text() const {
   return all.empty() ? all : all + "\n";
 }
 
-std::string answer_request(const std::string& request, const JobBoard& board, const RefusedInput& refused, Nanos now,
+std::string answer_request(const std::string& request, const JobBoard& board, const RefusedInput& refused, Nanos now, const std::function<Result<std::string>()>& record,
                            const std::function<Result<Agreed>(ChangeRequest)>& change) {
   json answer;
   try {
-    answer = answer_of(json::parse(request), board, refused, now, change);
+    answer = answer_of(json::parse(request), board, refused, now, record, change);
   } catch (const std::exception& problem) {
     answer = {{"error", std::string("the request cannot be read: ") + problem.what()}};
   }

@@ -23,6 +23,8 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
       ->excludes(processes);
   command->add_option("--device", request.device, "cpu or cuda: short for --runtime.device");
   command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
+  auto* dashboard = command->add_flag("--dashboard", request.dashboard, "serve a web page of the run on 127.0.0.1 and print its URL (docs/dashboard.md)");
+  command->add_option("--dashboard-port", request.dashboard_port, "its port; default: any free one")->needs(dashboard);
   command->add_flag("--dry-run", request.dry_run, "print plan, memory and the order of letters, and start nothing");
   command->add_flag("--overwrite", request.overwrite, "delete what an earlier run left in job.dump_folder and begin anew; files of others stay");
   command->footer(
@@ -84,12 +86,18 @@ void add_tokenize(CLI::App& app, troupe::TokenizeRequest& request) {
 }
 
 void add_trace(CLI::App& app, troupe::TraceRequest& request) {
-  auto* command = app.add_subcommand("trace", "Join the timelines of a run's ranks into one file for https://ui.perfetto.dev.");
-  command->add_option("RUN", request.run, "the run's folder (job.dump_folder), of a run with trace.enable = true")->required();
-  command->add_option("-o,--output", request.out, "file to write; default: RUN/trace/trace.json");
+  auto* command =
+      app.add_subcommand("trace", "Show a run's timeline: as a page, as a file for https://ui.perfetto.dev, or as a report of where the time went.");
+  command->add_option("RUN", request.run, "the run's folder (job.dump_folder), live or finished")->required();
+  command->add_option("--steps", request.steps, "only these, as 7 or 3..9; default: all that the ring buffers hold");
+  command->add_option("-o,--output", request.out, "file in Chrome's trace format; default: RUN/trace/trace.json");
+  command->add_option("--html", request.html, "one self-contained page instead: zoom, pan, search, letters, slots, faults");
+  auto* report =
+      command->add_flag("--report", request.report, "per rank and lane: busy, waiting for what; the critical path, stragglers, slots that would help");
+  command->add_flag("--json", request.json, "the report as JSON")->needs(report);
+  command->add_option("--compare", request.compare, "another run's folder: the report side by side")->needs(report);
   command->footer(
-      std::string("\nThe file is Chrome's trace format: a process for each rank, a row for each lane and actor, letters as arrows, slots in use as counters. "
-                  "A run that ends by itself has written it already.\n\n") +
+      std::string("\nThe clocks of the ranks are aligned by their letters; how far they were off, and how sure that is, is printed. docs/timeline.md\n\n") +
       troupe::exit_codes_help);
 }
 
@@ -255,12 +263,11 @@ int main(int argc, char** argv) try {
   if (app.got_subcommand("inject")) return troupe::inject(inject);
   if (app.got_subcommand("set")) return troupe::set_keys(set);
   if (app.got_subcommand("chaos")) return troupe::chaos(chaos);
-
   if (app.got_subcommand("join")) return troupe::resize(join);
   if (app.got_subcommand("leave")) return troupe::resize(leave);
   if (app.got_subcommand("data")) return troupe::inspect_data(data);
   if (app.got_subcommand("tokenize")) return troupe::tokenize(tokenize);
-  if (app.got_subcommand("trace")) return troupe::merge_run_trace(trace);
+  if (app.got_subcommand("trace")) return troupe::trace_run(trace);
   return troupe::sample(sample);
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "troupe: %s\n", problem.what());

@@ -27,7 +27,8 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   own->log_ =
       make_log(LogOptions{.who = "coordinator", .file = (own->run_.folder.path() / "logs" / "coordinator.log").string(), .console = true, .colour = colour});
   for (const std::string& warning : own->run_.warnings) own->log_->warning(warning);
-  auto record = open_record(config, own->run_, place.world_size, colour, *own->log_);
+  own->tracer_ = launcher_tracer(config);
+  auto record = open_record(config, own->run_, place.world_size, colour, *own->log_, own->tracer_.get());
   if (!record) return record.error();
   own->record_ = std::move(record.value());
   const Secret secret = Secret::random();
@@ -35,6 +36,7 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   options.world_size = place.world_size;
   options.job = new_job_name();
   options.secret = secret;
+  options.tracer = own->tracer_.get();
   options.listen_on = place.coordinator_host;
   options.port = place.coordinator_port;
   options.config = config.to_toml();
@@ -74,7 +76,7 @@ int OwnHost::finish(std::chrono::milliseconds patience, const SignalQueue& signa
       return 128 + *signal;
     }
   }
-  merge_run_traces(config_, run_.folder, *log_);
+  write_launcher_trace(tracer_.get(), run_.folder, *log_);
   return report_end(*host_->end(), config_, run_.folder, *record_, *log_);
 }
 

@@ -27,6 +27,7 @@ class OwnHost {
   JobConfig config_;
   PreparedRun run_;
   std::unique_ptr<Log> log_;
+  std::unique_ptr<RingTracer> tracer_;
   std::unique_ptr<JobRecord> record_;
   std::unique_ptr<JobHost> host_;
 };

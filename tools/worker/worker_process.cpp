@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -168,7 +169,7 @@ class Worker {
       link_->know(peers);
       peers_.set(peers);
     };
-    client_->watch({told, [this](const std::string& why) { notices_.give_up(why); }});
+    client_->watch({told, [this](const std::string& why) { notices_.give_up(why); }, [this](const std::string& into) { write_trace_into(into); }});
     return {};
   }
 
@@ -194,6 +195,7 @@ class Worker {
       const auto window = config_->profiling.enable_profiling ? std::nullopt : config_->trace.window();  // timelines may be of any steps
       tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events), window});
       transport_tracer_.use(*tracer_);
+      live_tracer_.store(tracer_.get());
     }
     communicators_ =
         std::make_unique<RankCommunicators>(RankCommunicators::Ground{.setting = config_->comm.collectives,
@@ -286,6 +288,13 @@ class Worker {
     process_log_->warning(fmt::format("letters to rank {}: {}", peer.value(), cause));
   }
 
+  /// Somebody looks at the run while it goes on: on the control connection's thread, so also when the actors hang.
+  void write_trace_into(const std::filesystem::path& folder) {
+    const RingTracer* const tracer = live_tracer_.load();
+    if (tracer == nullptr) return;  // not there yet, or off: whoever asked says so
+    if (auto written = tracer->write(folder / fmt::format("rank-{}.json", place_.rank.value())); !written) process_log_->warning(written.error().message);
+  }
+
   void write_trace() {
     if (!tracer_ || !config_->trace.enable) return;
     const std::filesystem::path file = std::filesystem::path(client_->welcome().run_folder) / "trace" / fmt::format("rank-{}.json", place_.rank.value());
@@ -330,6 +339,7 @@ class Worker {
   std::unique_ptr<LetterLink> link_;
   std::unique_ptr<ControlClient> client_;
   std::unique_ptr<RingTracer> tracer_;
+  std::atomic<RingTracer*> live_tracer_{nullptr};  ///< the same, once it is there; for the control connection's thread
   std::vector<std::unique_ptr<HostedRank>> ranks_;
 };
 

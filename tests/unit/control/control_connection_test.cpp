@@ -132,6 +132,22 @@ TEST_F(ControlConnection, GivesWorkersTheConfigurationAndEachOthersAddresses) {
   first->reset();
 }
 
+TEST_F(ControlConnection, PassesAnOrderForTimelinesOnToEveryWorker) {
+  listen(2);
+  auto first = connect(0), second = connect(1);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_TRUE(heard_.wait_for("complete 2"));
+  Heard told;
+  for (auto* client : {&first, &second})
+    (**client)->watch({[](const std::vector<Peer>&) {}, [](const std::string&) {},
+                       [&told, client, &first](const std::string& folder) { told.add((client == &first ? "first: " : "second: ") + folder); }});
+  server_->order_traces("/runs/a/trace/live-1");
+  EXPECT_TRUE(told.wait_for("first: /runs/a/trace/live-1"));
+  EXPECT_TRUE(told.wait_for("second: /runs/a/trace/live-1"));
+  first->reset();
+  second->reset();
+}
+
 TEST_F(ControlConnection, EndTellsEitherSide) {
   listen(1);
   auto client = connect(0);

@@ -55,6 +55,7 @@ TEST_F(MergedTraces, KeepEveryEventAndShareOneTimeOrigin) {
   for (const auto& file : files) events += parsed(file)["traceEvents"].size();
   EXPECT_EQ(merged["traceEvents"].size(), events);
   EXPECT_EQ(merged["otherData"]["origin_ns"], "4999999995");
+  EXPECT_EQ(merged["otherData"]["clocks"].size(), 3U);
   std::vector<double> starts;
   for (const auto& span : events_of(merged, "X")) {
     if (span["name"] == "forward L0") starts.push_back(span["ts"]);

@@ -1,0 +1,175 @@
+"""The dashboard of a real run, in a browser."""
+import json
+import pathlib
+import re
+import sys
+import threading
+import time
+import unittest
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+from browser import BrowserTest  # noqa: E402
+from job import Job, finish  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+
+
+class DashboardTest(BrowserTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.job = Job(checkpoint=False)
+        cls.process = cls.job.start("--nproc", 2, "--training.steps", 1000000, "--dashboard")
+        for line in cls.process.stdout:
+            if found := re.search(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\w+))", line):
+                cls.url, cls.port, cls.token = found.groups()
+                break
+        threading.Thread(target=cls.process.stdout.read, daemon=True).start()  # or the pipe fills, and the launcher waits
+        cls.job.wait_for_step(30, cls.process)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.process.send_signal(2)
+        cls.process.wait(90)
+        cls.job.remove()
+        super().tearDownClass()
+
+    def open(self):
+        self.driver.get(self.url)
+        self.run_js("await window.ready;")
+
+    def fetch(self, path, **headers):
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=headers), timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as problem:
+            return problem.code, problem.read().decode()
+
+    def until(self, condition, what):
+        WebDriverWait(self.driver, 30, 0.1).until(lambda _: condition(), what)
+
+    def text(self, identity):
+        return self.driver.find_element(By.ID, identity).text
+
+    def test_it_shows_charts_ranks_and_the_journal_of_a_run(self):
+        self.open()
+        self.assertIn("step", self.text("headline"))
+        self.assertNotIn("token", self.driver.current_url, "the token does not stay in the address")
+        self.assertEqual(len(self.driver.find_elements(By.CSS_SELECTOR, "#charts figure")), 6)
+        self.assertRegex(self.driver.find_element(By.CSS_SELECTOR, "#charts output").text, r"^\d\.\d+ at step \d+$")
+        self.assertEqual(len(self.driver.find_elements(By.CSS_SELECTOR, "#ranks tbody tr")), 2)
+        self.assertIn("epoch", self.text("journal"))
+        self.assertRegex(self.text("heat-scale"), r"median \d+\.\d+ ms, longest")
+        painted = self.run_js("""
+            const heat = document.getElementById('heat'), seen = new Set(heat.getContext('2d').getImageData(60, 2, heat.width - 70, 1).data);
+            const chart = document.querySelector('#charts canvas'), line = chart.getContext('2d').getImageData(60, 0, chart.width - 70, chart.height).data;
+            let blue = 0;
+            for (let i = 0; i < line.length; i += 4) blue += line[i] === 76 && line[i + 1] === 142 && line[i + 2] === 219;
+            return [seen.size, blue];""")
+        self.assertGreater(painted[0], 3)
+        self.assertGreater(painted[1], 20)
+        self.keep_picture("dashboard.png")
+
+    def test_a_setting_is_tried_and_changed_and_the_journal_says_by_whom(self):
+        self.open()
+        field = self.driver.find_element(By.ID, "optimizer.lr")
+        self.assertEqual(float(field.get_attribute("value")), 1e-3)
+        field.clear()
+        field.send_keys("2e-4")
+        self.driver.find_element(By.ID, "try").click()
+        self.until(lambda: self.text("answer"), "an answer")
+        self.assertNotIn("changed", (self.job.run / "journal.jsonl").read_text())
+        self.driver.find_element(By.CSS_SELECTOR, "#settings button:not([type=button])").click()
+        self.until(lambda: '"changed"' in (self.job.run / "journal.jsonl").read_text(), "a line in the journal")
+        line = [json.loads(text) for text in (self.job.run / "journal.jsonl").read_text().splitlines() if '"changed"' in text][-1]
+        self.assertEqual((line["changes"], line["by"]), (["optimizer.lr=2e-4"], "the dashboard"))
+        self.job.wait_for_step(line["from_step"], self.process)
+        rates = {step["step"]: step["lr"] for step in self.job.metrics()}
+        self.assertAlmostEqual(rates[line["from_step"]] / rates[line["from_step"] - 1], 0.2, delta=0.01, msg="the schedule goes on with a fifth of the rate")
+        field = self.driver.find_element(By.ID, "optimizer.lr")
+        field.clear()
+        field.send_keys("fast")
+        self.driver.find_element(By.ID, "try").click()
+        self.until(lambda: self.driver.find_element(By.ID, "answer").get_attribute("class") == "bad", "a refusal")
+        self.driver.get_log("browser")  # the refusal is a 409, which the browser tells of
+
+    def test_recorded_steps_open_as_a_timeline(self):
+        self.open()
+        self.driver.find_element(By.CSS_SELECTOR, "#record button").click()
+        self.until(lambda: len(self.driver.window_handles) == 2, "a second window")
+        first, second = self.driver.window_handles
+        self.driver.switch_to.window(second)
+        self.until(lambda: self.driver.execute_script("return !!window.viewer"), "the timeline")
+        self.assertEqual(self.run_js("return viewer.timeline.header.steps.length;"), 3)
+        self.assertEqual(self.run_js("return viewer.timeline.header.ranks.map((rank) => rank.label);"), ["rank 0", "rank 1", "launcher"])
+        self.keep_picture("dashboard-timeline.png")
+        self.driver.close()
+        self.driver.switch_to.window(first)
+
+    def test_who_does_not_know_the_token_sees_and_changes_nothing(self):
+        for path in ("/", "/api/state", "/api/history", "/api/journal", "/timeline", "/?token=" + "0" * 32):
+            self.assertEqual(self.fetch(path)[0], 403, path)
+        self.assertEqual(self.fetch("/api/state", **{"X-Troupe-Token": self.token})[0], 200)
+        self.assertEqual(self.fetch("/api/state", **{"X-Troupe-Token": self.token, "Host": "evil.example:80"})[0], 403)
+        # The cookie alone, which another site's form would send too, changes nothing.
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/set", data=b'{"changes": ["optimizer.lr=1"]}', headers={"Cookie": f"troupe_token={self.token}"})
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        self.assertEqual(refused.exception.code, 403)
+
+    def test_prometheus_reads_its_metrics(self):
+        status, text = self.fetch("/metrics")
+        self.assertEqual(status, 200)
+        names, samples = set(), {}
+        for line in text.splitlines():
+            if found := re.fullmatch(r"# TYPE (troupe_[a-z_]+) (gauge|counter)", line):
+                self.assertNotIn(found[1], names, "a family stands once")
+                names.add(found[1])
+                self.assertEqual(found[2] == "counter", found[1].endswith("_total"), line)
+            elif not line.startswith("#"):
+                found = re.fullmatch(r"(troupe_[a-z_]+)(\{[a-z]+=\"[^\"]*\"\})? (NaN|[-+0-9.e]+)", line)
+                self.assertIsNotNone(found, line)
+                self.assertIn(found[1], names, "after its TYPE")
+                samples[found[1] + (found[2] or "")] = found[3]
+        self.assertGreaterEqual(float(samples["troupe_step"]), 30)
+        self.assertIn('troupe_rank_step_seconds{rank="1"}', samples)
+        self.assertGreater(float(samples["troupe_loss"]), 0)
+        root = pathlib.Path(__file__).resolve().parents[2]
+        documented = set(re.findall(r"`(troupe_[a-z_]+)`", (root / "docs" / "dashboard.md").read_text()))
+        self.assertEqual(names - documented, set(), "every name is documented")
+        board = json.loads((root / "tools" / "grafana" / "troupe.json").read_text())
+        asked = set(re.findall(r"troupe_[a-z_]+", json.dumps([target["expr"] for panel in board["panels"] for target in panel.get("targets", [])])))
+        self.assertTrue(asked and asked <= names, asked - names)
+
+    def test_the_history_of_a_hundred_thousand_steps_is_charted_at_once(self):
+        # As many lines as such a run has written, behind a launcher of its own that trains on from there no further.
+        line = self.job.metrics()[-1]
+        job = Job(checkpoint=False)
+        self.addCleanup(job.remove)
+        process = job.start("--nproc", 1, "--training.steps", 1000000, "--dashboard")
+        for text in process.stdout:
+            if found := re.search(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\w+))", text):
+                url, port, token = found.groups()
+                break
+        job.wait_for_step(2, process)
+        process.send_signal(19)
+        file = job.run / "metrics.jsonl"
+        file.write_text("".join(json.dumps({**line, "step": step, "loss": 9.5 if step == 77777 else 2.5}) + "\n" for step in range(1, 100001)))
+        process.send_signal(18)
+        begun = time.monotonic()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/api/history?points=1000", headers={"X-Troupe-Token": token})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            history = json.loads(answer.read())
+        took = time.monotonic() - begun
+        process.send_signal(2)
+        finish(process)
+        print(f"\n100,000 steps read and charted in {took:.2f} s")
+        self.assertGreaterEqual(history["steps"], 100000)
+        self.assertEqual(len(history["columns"]["step"]), 1000)
+        self.assertEqual(max(value for value in history["columns"]["loss"]["most"] if value is not None), 9.5, "a spike of one step is not lost")
+
+
+if __name__ == "__main__":
+    unittest.main()
