@@ -17,8 +17,9 @@ class SimulateTest(unittest.TestCase):
         self.addCleanup(self.job.remove)
 
     def test_a_simulated_timeline_has_the_operations_and_letters_of_a_real_one(self):
-        code, output = self.job.train("--nproc", 2, "--trace.enable")
+        code, output = self.job.train("--nproc", 2)
         self.assertEqual(code, 0, output)
+        self.assertEqual(troupe("trace", self.job.run)[0], 0)
         simulated = self.job.folder / "simulated.json"
         code, text, errors = troupe("simulate", self.job.config, "--ranks", 2, "--gpu", "cpu", "--profile", self.job.run, "-o", simulated, "--steps", 6)
         self.assertEqual(code, 0, errors)
@@ -35,7 +36,7 @@ class SimulateTest(unittest.TestCase):
         self.assertLessEqual({"WeightsGathered", "GradientReady", "BatchReady"} & real_letters, made_letters)
 
     def test_a_run_without_a_trace_is_no_profile(self):
-        code, output = self.job.train("--nproc", 1)
+        code, output = self.job.train("--nproc", 1, "--trace.no_enable")
         self.assertEqual(code, 0, output)
         code, _, errors = troupe("simulate", self.job.config, "--gpu", "cpu", "--profile", self.job.run)
         self.assertEqual(code, 2)

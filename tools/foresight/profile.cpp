@@ -78,7 +78,8 @@ Result<RunProfile> read_profile(const std::filesystem::path& run) {
   auto config = JobConfig::load(run / "config.toml");
   if (!config) return Error{"--profile takes the folder of a run: " + config.error().message};
   RunProfile profile{.config = std::move(*config), .ranks = 0, .spans = {}};
-  const auto files = rank_traces(run / "trace");
+  auto files = rank_traces(run / "trace");
+  std::erase_if(files, [](const auto& file) { return file.filename() == launcher_trace; });  // runs no operation
   if (files.empty()) return Error{"--profile: " + (run / "trace").string() + " holds no timelines of ranks; the run needs trace.enable = true"};
   for (const auto& file : files) {
     auto spans = read_spans(file);

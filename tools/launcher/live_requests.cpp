@@ -127,8 +127,8 @@ std::string RefusedInput::text() const {
   return all.empty() ? all : all + "\n";
 }
 
-std::string answer_request(const std::string& request, const JobBoard& board, const RefusedInput& refused, Nanos now, const std::function<Result<std::string>()>& record,
-                           const std::function<Result<Agreed>(ChangeRequest)>& change) {
+std::string answer_request(const std::string& request, const JobBoard& board, const RefusedInput& refused, Nanos now,
+                           const std::function<Result<std::string>()>& record, const std::function<Result<Agreed>(ChangeRequest)>& change) {
   json answer;
   try {
     answer = answer_of(json::parse(request), board, refused, now, record, change);

@@ -21,7 +21,7 @@ struct RefusedInput {
 /// {"ask": "trace"} (answered {"folder": …, "files": [what the processes will write into it]}).
 /// What cannot be read or done is answered {"error": …}. `change`: has a change agreed upon; may block for a second or two. `record`: has the timelines
 /// written, and says into which folder.
-[[nodiscard]] std::string answer_request(const std::string& request, const JobBoard& board, const RefusedInput& refused, Nanos now, const std::function<Result<std::string>()>& record,
-                                         const std::function<Result<Agreed>(ChangeRequest)>& change);
+[[nodiscard]] std::string answer_request(const std::string& request, const JobBoard& board, const RefusedInput& refused, Nanos now,
+                                         const std::function<Result<std::string>()>& record, const std::function<Result<Agreed>(ChangeRequest)>& change);
 
 }  // namespace troupe

@@ -44,7 +44,8 @@ class Fuzz : public ::testing::Test {
     return std::move(ControlServer::listen({.patience = std::chrono::milliseconds{500}}, secret_, std::move(handler), *log_).value());
   }
   std::string answer(const std::string& request) {
-    return answer_request(request, board_, {}, Nanos{0}, [] { return Result<std::string>(Error{"no"}); }, [](const ChangeRequest&) -> Result<Agreed> { return Error{"no"}; });
+    return answer_request(
+        request, board_, {}, Nanos{0}, [] { return Result<std::string>(Error{"no"}); }, [](const ChangeRequest&) -> Result<Agreed> { return Error{"no"}; });
   }
   std::uint64_t draw(std::uint64_t below) { return engine_() % below; }
   std::string noise(std::size_t most) {
