@@ -162,10 +162,11 @@ class TraceTest(unittest.TestCase):
         self.assertIn("none/merged.json", output)
         pipe = self.job.folder / "pipe"  # as /dev/stdout may be
         os.mkfifo(pipe)
-        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        kept = self.job.folder / "kept.json"
+        with kept.open("wb") as file, subprocess.Popen(["cat", pipe], stdout=file):
             code, output = self.trace(self.job.run, "-o", pipe)
             self.assertEqual(code, 0, output)
-            self.assertIn("traceEvents", json.loads(reader.stdout.read()))
+        self.assertIn("traceEvents", json.loads(kept.read_text()))
         self.assertTrue(pipe.is_fifo(), "what is no file is not replaced by one")
 
 
