@@ -85,6 +85,7 @@ void check_indices(const schema::Envelope::Reader& envelope) {
     case LetterKind::EPOCH_READY:
       for (const auto plan : body.getEpochReady().getPlanHashes()) require_below(plan.getCommunicator(), communicator_count, "communicator");
       break;
+    case LetterKind::RETIRED14: throw Refused(FrameProblem::kind, "a kind that no build sends");
     default: break;
   }
 }

@@ -92,6 +92,15 @@ TEST(Letter, OfAnUnknownKindIsNotDispatched) {
   EXPECT_STREQ(name_of(parcel->envelope().getBody().which()), "unknown");
 }
 
+TEST(Letter, OfARetiredKindIsRefused) {
+  capnp::MallocMessageBuilder builder;
+  builder.initRoot<schema::Envelope>().getBody().initRetired14();
+  const auto words = capnp::messageToFlatArray(builder);
+  const auto problem = check_letter(words);
+  ASSERT_TRUE(problem);
+  EXPECT_EQ(problem->problem, FrameProblem::kind);
+}
+
 TEST(Letter, LongerThanTheScratchIsStillOneSegment) {
   const std::string text(20000, 'x');
   const auto parcel = write<schema::FaultReport>(heading(), [&](auto body) {
