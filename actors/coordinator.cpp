@@ -148,7 +148,7 @@ void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
 
 void Coordinator::stopped(const Letter<schema::Stopped>& letter) {
   if (!epoch_) return;
-  if (phase_ == Phase::changing && hand_over_slot_ && !leaving_.contains(letter.from().rank) && !letter.body().getHandedOver() && not_handed_over_.empty())
+  if (phase_ == Phase::changing && hand_over_slot_ && !letter.body().getHandedOver() && not_handed_over_.empty())
     not_handed_over_ = fmt::format("rank {}: {}", letter.from().rank.value(), letter.body().getProblem().cStr());
   if (phase_ == Phase::recovering) {
     if (!members_.known(letter.from().rank)) return;  // its death has overtaken its last letter

@@ -54,16 +54,21 @@ Result<Agreed> Coordinator::agree_on_ranks(const ChangeRequest& request) {
   std::set<Rank> then = world_;
   then.insert(ready_.begin(), ready_.end());
   then.insert(coming_.begin(), coming_.end());
-  for (const Rank rank : leaving_) then.erase(rank);
-  if (request.leave >= then.size()) return Error{fmt::format("{} of {} ranks cannot be let go: at least one trains on", request.leave, then.size())};
+  std::set<Rank> staying = world_;  // of those that train: one that is still to come cannot be let go
+  for (const Rank rank : leaving_) {
+    then.erase(rank);
+    staying.erase(rank);
+  }
+  if (request.leave >= staying.size()) return Error{fmt::format("{} of {} ranks cannot be let go: at least one trains on", request.leave, staying.size())};
   for (std::uint32_t i = 0; i < request.leave; ++i) {
-    change.leaves.insert(change.leaves.begin(), *then.rbegin());
-    then.erase(std::prev(then.end()));
+    change.leaves.insert(change.leaves.begin(), *staying.rbegin());
+    then.erase(*staying.rbegin());
+    staying.erase(std::prev(staying.end()));
   }
   for (Rank rank{0}; change.joins.size() < request.join; ++rank) {
     if (rank.value() >= options_.changes.most_ranks)
       return Error{fmt::format("{} more ranks: this host takes at most {} in all", request.join, options_.changes.most_ranks)};
-    if (then.insert(rank).second) change.joins.push_back(rank);
+    if (!leaving_.contains(rank) && then.insert(rank).second) change.joins.push_back(rank);  // one that leaves trains until then
   }
   if (options_.changes.changes)
     if (const auto possible = options_.changes.changes(change.from, static_cast<std::uint32_t>(then.size())); !possible) return possible.error();

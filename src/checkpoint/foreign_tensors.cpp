@@ -56,8 +56,7 @@ Result<void> check_cover(const std::string& where, ForeignTensor& tensor) {
   std::uint64_t covered = 0;
   for (const ForeignChunk& chunk : tensor.chunks) {
     if (auto inside = check_inside(where, tensor, chunk); !inside) return inside;
-    covered += *bytes_of_shape(chunk.sizes, tensor.dtype);
-    if (covered > *whole) break;  // each is at most the whole, so the sum cannot overflow
+    covered = std::min(covered + *bytes_of_shape(chunk.sizes, tensor.dtype), *whole + 1);  // each is at most the whole: no overflow
   }
   std::erase_if(tensor.chunks, [&](const ForeignChunk& chunk) { return *bytes_of_shape(chunk.sizes, tensor.dtype) == 0; });
   std::ranges::sort(tensor.chunks, {}, [](const ForeignChunk& chunk) { return chunk.offsets; });

@@ -190,6 +190,30 @@ TEST(Elastic, RanksJoinAndLeaveBetweenTwoSteps) {
   EXPECT_EQ(both, seeds);
 }
 
+TEST(Elastic, WhoIsLetGoAndWhoJoinsAtTheSameTimeAreNotTheSame) {
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    FlowKnobs knobs = knobs_of(seed);
+    if (knobs.ranks < 2) continue;
+    knobs.steps = 120;
+    knobs.overflow_step = 0;
+    auto cluster = cluster_of(knobs);
+    cluster->start_time = std::chrono::milliseconds{20};
+    cluster->on_step = [&, of = cluster.get(), asked = false](const StepRecord& record) mutable {
+      if (record.step < Step{2} || std::exchange(asked, true)) return;
+      of->ask(seed % 2 == 0 ? request("", 0, 1) : request("", 1));
+      of->ask(seed % 2 == 0 ? request("", 1) : request("", 0, 1));
+    };
+    const auto result = cluster->run();
+    expect_same_run(knobs, *cluster, result, undisturbed(knobs));
+    for (const auto& answer : cluster->answers) EXPECT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(result.let_go, std::vector{Rank{knobs.ranks - 1}}) << describe(knobs);
+    EXPECT_EQ(result.recoveries, 0U);
+    if (result.settled.size() == 2) {
+      EXPECT_EQ(result.epochs.back().members.back(), Rank{knobs.ranks}) << describe(knobs);
+    }
+  }
+}
+
 TEST(Elastic, AfterALossARankJoinsAgainAndTheRunIsWhole) {
   for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     FlowKnobs knobs = knobs_of(seed);

@@ -17,7 +17,12 @@ Result<std::vector<std::filesystem::path>> LiveTraces::record(const std::functio
   const auto answer = nlohmann::json::parse(ask(R"({"ask": "trace"})"), nullptr, false);
   if (answer.is_discarded()) return Error{"the run's answer cannot be read: another version of troupe?"};
   if (answer.contains("error")) return Error{answer["error"].get<std::string>()};
-  folder_ = answer.at("folder").get<std::string>();
+  if (!answer.contains("folder") || !answer.contains("files")) return Error{"the run's answer names no folder: another version of troupe?"};
+  const std::filesystem::path folder = answer.at("folder").get<std::string>();
+  // What answers is what the run's folder names, and the folder is removed afterwards: none but one that a run makes for this.
+  if (folder.parent_path().filename() != "trace" || !folder.filename().string().starts_with("live-"))
+    return Error{"the run names " + folder.string() + " as the folder of its timeline, which no run does: the answer is not used"};
+  folder_ = folder;
   const auto wanted = answer.at("files").get<std::vector<std::string>>();
   const auto deadline = std::chrono::steady_clock::now() + patience;
   while (true) {
