@@ -1,12 +1,11 @@
 """A run whose folder lies on a disk that is really full: a tmpfs of a few MiB, mounted for the test (needs root)."""
 import errno
-import json
 import signal
 import subprocess
 import threading
 import unittest
 
-from job import Job, TROUPE, finish, wait_until
+from job import Job, TROUPE, finish, wait_until, whole_lines
 
 ROOM = 6 << 20  # bytes of the disk
 
@@ -59,7 +58,7 @@ class FullDiskTest(unittest.TestCase):
         (self.disk / "ballast").unlink()
 
     def journal(self):
-        return [json.loads(line) for line in (self.job.run / "journal.jsonl").read_text().splitlines()]
+        return whole_lines(self.job.run / "journal.jsonl")
 
     def test_the_little_shared_memory_that_containers_have_is_enough(self):
         command = f"mount -t tmpfs -o size=16m troupe-shm /dev/shm && exec {TROUPE} train {self.job.config} --nproc 4 --training.steps 3"

@@ -73,8 +73,7 @@ class Job:
         return finish(self.start(*arguments, **kwargs))
 
     def metrics(self):
-        file = self.run / "metrics.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return whole_lines(self.run / "metrics.jsonl")
 
     def numbers(self):
         """metrics.jsonl without what depends on the clock."""
@@ -98,14 +97,19 @@ class Job:
 
     def workers(self):
         """PIDs of live worker processes of this job, by the run's journal."""
-        journal = self.run / "journal.jsonl"
-        events = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+        events = whole_lines(self.run / "journal.jsonl")
         pids = {event["pid"] for event in events if event["event"] == "joined"}
         return [pid for pid in pids if alive(pid)]
 
     def pid_of_rank(self, rank):
-        events = [json.loads(line) for line in (self.run / "journal.jsonl").read_text().splitlines()]
+        events = whole_lines(self.run / "journal.jsonl")
         return [event["pid"] for event in events if event["event"] == "joined" and event["rank"] == rank][-1]
+
+
+def whole_lines(file):
+    """The objects of a .jsonl file that a live run may be writing to: a line without its end is not there yet."""
+    text = file.read_text() if file.exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
 
 def alive(pid):

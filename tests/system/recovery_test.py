@@ -1,10 +1,9 @@
 """elastic.policy = "respawn": processes are killed, stopped or fail, and the run tells what an undisturbed one tells."""
-import json
 import os
 import signal
 import unittest
 
-from job import Job, alive, finish, wait_until
+from job import Job, alive, finish, wait_until, whole_lines
 
 TOLD = ("step", "loss", "grad_norm", "lr", "outcome", "digest", "tokens", "step_tokens")
 RESPAWN = ("--elastic.policy", "respawn")
@@ -15,8 +14,7 @@ def told(job):
 
 
 def journal(job, event):
-    lines = [json.loads(line) for line in (job.run / "journal.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["event"] == event]
+    return [line for line in whole_lines(job.run / "journal.jsonl") if line["event"] == event]
 
 
 class RecoveryTest(unittest.TestCase):
