@@ -2,29 +2,13 @@
 
 #include <algorithm>
 
-#include "tests/support/virtual_world_job.hpp"
+#include "tests/flow/probe_step.hpp"
 
 namespace troupe {
 namespace {
 
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
-
-/// Probe p13's step: eight layers, each gathered again for its backward, two micro-batches, nothing but what overlaps.
-FlowKnobs probe_step(std::uint32_t slots) {
-  FlowKnobs knobs;
-  knobs.layers = 8;
-  knobs.plain_layers = true;
-  knobs.micro_batches = 2;
-  knobs.steps = 3;
-  knobs.begun_ahead = 2;
-  knobs.slots = {slots, slots, slots, 1};
-  knobs.forward = milliseconds{3};
-  knobs.backward = milliseconds{6};
-  knobs.gather = knobs.reduce = microseconds{2500};
-  knobs.load = milliseconds{4};
-  return knobs;
-}
 
 /// When the step's verdict stood, the last thing of it that takes time.
 Nanos end_of_step(const VirtualJob& job, Step step) {

@@ -4,29 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "src/trace/ring_tracer.hpp"
-#include "tests/support/virtual_world_job.hpp"
+#include "tests/flow/probe_step.hpp"
 
 namespace troupe {
 namespace {
-
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
-
-/// Eight layers, each gathered again for its backward, two micro-batches.
-FlowKnobs probe_step(std::uint32_t slots) {
-  FlowKnobs knobs;
-  knobs.layers = 8;
-  knobs.plain_layers = true;
-  knobs.micro_batches = 2;
-  knobs.steps = 3;
-  knobs.begun_ahead = 2;
-  knobs.slots = {slots, slots, slots, 1};
-  knobs.forward = milliseconds{3};
-  knobs.backward = milliseconds{6};
-  knobs.gather = knobs.reduce = microseconds{2500};
-  knobs.load = milliseconds{4};
-  return knobs;
-}
 
 TraceReport reported(const FlowKnobs& knobs) {
   std::vector<Rank> ranks;
