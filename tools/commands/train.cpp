@@ -18,6 +18,7 @@
 #include "src/faults/fault_ledger.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/commands/respawn_queue.hpp"
+#include "tools/commands/seed_checkpoint.hpp"
 #include "tools/dashboard/dashboard.hpp"
 #include "tools/launcher/config_watch.hpp"
 #include "tools/launcher/dry_run.hpp"
@@ -335,37 +336,6 @@ class Launch {
   int exit_code_ = exit_failed;
 };
 
-/// The initial weights as the checkpoint of step 0, written by a worker: this program links no LibTorch.
-int write_seed(const TrainRequest& request, const JobConfig& config, const PreparedRun& run, Log& log, const SignalQueue& signals) {
-  WorkerCommand command{.executable = worker_program(),
-                        .arguments = {request.config.string(), "--seed-checkpoint"},
-                        .environment = {{"TROUPE_LAUNCHER_PID", std::to_string(::getpid())}},
-                        .log = run.folder.log_of(0),
-                        .first = Rank{0},
-                        .ranks = 1};
-  command.arguments.insert(command.arguments.end(), request.overrides.begin(), request.overrides.end());
-  HostAgent agent;
-  if (auto started = agent.start(command); !started) return refuse(started.error());
-  const auto ends = agent.stop(std::chrono::hours{1}, &signals);
-  if (const auto signal = agent.cut_short()) {
-    log.warning(fmt::format("{} while the seed checkpoint is written: stopped, there is none", ::strsignal(*signal)));
-    return 128 + *signal;
-  }
-  if (ends.size() != 1 || !ends.front().clean()) {
-    log.error(fmt::format("the seed checkpoint was not written: {}; its log ends with:\n{}", ends.front().describe(), tail_of(command.log, 8)));
-    return exit_failed;
-  }
-  log.info(fmt::format("seed checkpoint: the initial weights are the checkpoint of step 0 in {}", (run.folder.path() / config.checkpoint.folder).string()));
-  return exit_done;
-}
-
-Result<void> check_seed(const JobConfig& config, std::uint32_t world_size) {
-  if (!config.checkpoint.create_seed_checkpoint) return {};
-  if (!config.checkpoint.enable) return Error{"checkpoint.create_seed_checkpoint needs checkpoint.enable = true"};
-  if (world_size == 1) return {};
-  return Error{fmt::format("checkpoint.create_seed_checkpoint is for one rank, {} were asked for: initial weights do not depend on the ranks", world_size)};
-}
-
 int dry_run(const JobConfig& config, std::uint32_t world_size) {
   const auto text = describe_dry_run(config, world_size);
   if (!text) return refuse(text.error());
@@ -398,7 +368,10 @@ int train(const TrainRequest& request) {
   for (const std::string& note : config->notes) log->warning(note);
   for (const std::string& warning : run->warnings) log->warning(warning);
   if (config->checkpoint.create_seed_checkpoint) {
-    if (!run->checkpoints->found()) return write_seed(request, *config, *run, *log, signals);
+    if (!run->checkpoints->found()) {
+      const auto code = write_seed(request, *config, *run, *log, signals);
+      return code ? *code : refuse(code.error());
+    }
     return refuse(Error{"checkpoint.create_seed_checkpoint: the run has a checkpoint already, " + run->checkpoints->found()->checkpoint.folder.string()});
   }
   if (const Step step = run->checkpoints->restore_step(); step.value() >= static_cast<std::uint64_t>(config->training.steps)) {
