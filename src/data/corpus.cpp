@@ -12,23 +12,23 @@
 
 #include "src/data/corpus_index.hpp"
 #include "src/data/json_line.hpp"
+#include "src/data/table_files.hpp"
 #include "src/data/unpack.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::size_t most_open_files = 16;
-
 class IndexedCorpus final : public Corpus {
  public:
   IndexedCorpus(const CorpusOptions& options, std::vector<DataFile> files, std::unique_ptr<MappedIndex> index, bool from_cache, const std::string& first_broken)
-      : format_(options.format), files_(std::move(files)), index_(std::move(index)) {
+      : format_(options.format), record_(options.record), files_(std::move(files)), index_(std::move(index)) {
     const auto& header = index_->header;
     facts_ = {header.documents, header.text_bytes, header.empty_documents, header.blank_lines, header.broken_records, first_broken, from_cache};
   }
   [[nodiscard]] const CorpusFacts& facts() const noexcept override { return facts_; }
   [[nodiscard]] const std::vector<DataFile>& files() const noexcept override { return files_; }
   [[nodiscard]] DataFormat format() const noexcept override { return format_; }
+  [[nodiscard]] const RecordRules& record() const noexcept override { return record_; }
   [[nodiscard]] std::uint64_t text_bytes(std::uint64_t i) const noexcept override { return index_->entries[i].text; }
   [[nodiscard]] DocumentPlace place(std::uint64_t i) const noexcept override {
     const auto& runs = index_->runs;
@@ -40,6 +40,7 @@ class IndexedCorpus final : public Corpus {
 
  private:
   DataFormat format_;
+  RecordRules record_;
   std::vector<DataFile> files_;
   std::unique_ptr<MappedIndex> index_;
   CorpusFacts facts_;
@@ -71,7 +72,9 @@ Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options)
   auto files = find_data_files(options.paths, options.section);
   if (!files) return files.error();
   const FolderLock lock(options.index_folder);
-  if (auto unpacked = unpack_files(*files, {options.index_folder, options.unpack_limit_bytes, options.progress}); !unpacked) return unpacked.error();
+  const UnpackOptions unpack{options.index_folder, options.unpack_limit_bytes, options.progress};
+  auto unpacked = options.format == DataFormat::table ? write_out_tables(*files, options.record.columns(), unpack) : unpack_files(*files, unpack);
+  if (!unpacked) return unpacked.error();
   bool from_cache = false;
   std::string first_broken;
   auto index = index_documents(options, *files, from_cache, first_broken);
@@ -85,57 +88,25 @@ Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options)
   return std::shared_ptr<const Corpus>(std::make_shared<IndexedCorpus>(options, std::move(*files), std::move(*index), from_cache, first_broken));
 }
 
-DocumentReader::DocumentReader(std::shared_ptr<const Corpus> corpus, ReadFile read_file) : corpus_(std::move(corpus)), read_file_(std::move(read_file)) {
-  if (read_file_) return;
-  read_file_ = [](std::uint32_t, int descriptor, std::span<char> out, std::uint64_t offset) {
-    return pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
-  };
+std::string Corpus::where(std::uint64_t i) const {
+  const DocumentPlace at = place(i);
+  const DataFile& file = files()[at.file];
+  if (const auto row = file.table ? row_of_copy(file, at.offset) : std::optional<std::uint64_t>()) return file.path + ", row " + std::to_string(*row);
+  return file.path + " at byte " + std::to_string(at.offset);
 }
 
-DocumentReader::~DocumentReader() {
-  for (const auto& [file, descriptor] : open_) close(descriptor);
-}
-
-int DocumentReader::open_file(std::uint32_t file) {
-  const auto known = std::find_if(open_.begin(), open_.end(), [&](const auto& entry) { return entry.first == file; });
-  if (known != open_.end()) {
-    std::rotate(known, known + 1, open_.end());
-    return open_.back().second;
-  }
-  const auto& path = corpus_->files()[file].path;
-  const int descriptor = open(corpus_->files()[file].content.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw std::runtime_error("cannot read " + path + ": " + std::strerror(errno));
-  if (open_.size() == most_open_files) {
-    close(open_.front().second);
-    open_.erase(open_.begin());
-  }
-  open_.emplace_back(file, descriptor);
-  return descriptor;
-}
-
-void DocumentReader::read_at(std::uint32_t file, std::uint64_t offset, std::span<char> out) {
-  const int descriptor = open_file(file);
-  while (!out.empty()) {
-    const ssize_t got = read_file_(file, descriptor, out, offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      throw std::runtime_error(corpus_->files()[file].path + ": cannot read at byte " + std::to_string(offset) + ": " +
-                               (got < 0 ? std::strerror(errno) : "the file is shorter than when it was indexed"));
-    }
-    offset += static_cast<std::uint64_t>(got);
-    out = out.subspan(static_cast<std::size_t>(got));
-  }
-}
+DocumentReader::DocumentReader(std::shared_ptr<const Corpus> corpus, ReadFile read_file)
+    : corpus_(std::move(corpus)), files_(corpus_->files(), std::move(read_file)) {}
 
 void DocumentReader::decode(std::uint64_t i) {
   if (decoded_ == i) return;
   decoded_ = ~std::uint64_t{0};
   const auto place = corpus_->place(i);
   std::string line(place.stored, '\0');
-  read_at(place.file, place.offset, line);
+  files_.read(place.file, place.offset, line);
   line.resize(std::min(line.find('\n'), line.size()));
   JsonLineProblem problem;
-  text_ = text_of_json_line(line, problem);
+  text_ = text_of_json_line(line, problem, corpus_->record());
   const auto where = [&] { return corpus_->files()[place.file].path + ": record at byte " + std::to_string(place.offset) + ": "; };
   if (!problem.text.empty()) throw std::runtime_error(where() + problem.text);
   if (text_.size() != place.text) {
@@ -148,7 +119,7 @@ void DocumentReader::decode(std::uint64_t i) {
 void DocumentReader::read(std::uint64_t i, std::uint64_t first, std::span<char> out) {
   if (corpus_->format() == DataFormat::text) {
     const auto place = corpus_->place(i);
-    return read_at(place.file, place.offset + first, out);
+    return files_.read(place.file, place.offset + first, out);
   }
   decode(i);
   std::memcpy(out.data(), text_.data() + first, out.size());

@@ -1,6 +1,4 @@
 #pragma once
-#include <sys/types.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,18 +8,21 @@
 #include <vector>
 
 #include "src/base/result.hpp"
+#include "src/data/file_reads.hpp"
 #include "src/data/file_set.hpp"
+#include "src/data/record.hpp"
 
 namespace troupe {
 
-/// tokens, megatron: no text; such sources are opened by open_documents alone.
-enum class DataFormat : std::uint8_t { text, jsonl, tokens, megatron };
+/// tokens, megatron: no text; such sources are opened by open_documents alone. table: Parquet or Arrow, each file by its first bytes.
+enum class DataFormat : std::uint8_t { text, jsonl, tokens, megatron, table };
 
 struct CorpusOptions {
   DataFormat format = DataFormat::text;
   std::vector<std::string> paths;
   bool allow_binary = false;
   bool skip_broken = false;          ///< a broken JSONL record is left out and counted; else it is an error
+  RecordRules record = {};           ///< of JSONL and tables
   std::string section = "training";  ///< whose dataset_path stands in messages
   std::string index_folder =
       {};  ///< the index, and plain copies of compressed files, are kept here and used again; empty: it lies in an unnamed temporary file
@@ -52,7 +53,7 @@ struct DocumentPlace {
 /// document), so memory does not grow with the data.
 class Corpus {
  public:
-  /// Blocks: reads all data once unless the index is cached; compressed files are unpacked first. Of several processes with one
+  /// Blocks: reads all data once unless the index is cached; compressed files are unpacked first and tables written out. Of several processes with one
   /// index_folder one does that, the others wait. What was done of it before an interruption, by file, is not done again. Errors name file, line and byte.
   [[nodiscard]] static Result<std::shared_ptr<const Corpus>> open(const CorpusOptions& options);
   virtual ~Corpus() = default;
@@ -62,29 +63,23 @@ class Corpus {
   /// Bytes of the text of document `i`, in the order of the files.
   [[nodiscard]] virtual std::uint64_t text_bytes(std::uint64_t i) const noexcept = 0;
   [[nodiscard]] virtual DocumentPlace place(std::uint64_t i) const noexcept = 0;
+  [[nodiscard]] virtual const RecordRules& record() const noexcept = 0;
+  /// In words: "data.txt at byte 28272", "data.parquet, row 7". Reads a few bytes where it is a table.
+  [[nodiscard]] std::string where(std::uint64_t i) const;
 };
-
-/// How a document's bytes are read: pread of `descriptor`, the open file number `file` of the corpus. A seam, for tests and for whoever watches.
-using ReadFile = std::function<ssize_t(std::uint32_t file, int descriptor, std::span<char> out, std::uint64_t offset)>;
 
 /// Reads documents of a corpus. One thread; holds a few open files and, for JSONL, the text of the document read last.
 class DocumentReader {
  public:
   explicit DocumentReader(std::shared_ptr<const Corpus> corpus, ReadFile read_file = {});
-  ~DocumentReader();
-  DocumentReader(const DocumentReader&) = delete;
-  DocumentReader& operator=(const DocumentReader&) = delete;
   /// Bytes [first, first + out.size()) of the text of document `i`. Throws std::runtime_error naming file and byte when the file
   /// cannot be read or is no longer what was indexed.
   void read(std::uint64_t i, std::uint64_t first, std::span<char> out);
 
  private:
-  int open_file(std::uint32_t file);
-  void read_at(std::uint32_t file, std::uint64_t offset, std::span<char> out);
   void decode(std::uint64_t i);
   std::shared_ptr<const Corpus> corpus_;
-  ReadFile read_file_;
-  std::vector<std::pair<std::uint32_t, int>> open_;  ///< newest last
+  FileReads files_;
   std::string text_;
   std::uint64_t decoded_ = ~std::uint64_t{0};
 };

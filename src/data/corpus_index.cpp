@@ -20,7 +20,8 @@ constexpr std::uint64_t run_length = 64;
 constexpr std::size_t buffered_entries = 8192;
 
 std::uint64_t key_of(const CorpusOptions& options, const std::vector<DataFile>& files) {
-  std::string text = std::to_string(static_cast<int>(options.format)) + (options.allow_binary ? "b" : "t") + (options.skip_broken ? "s" : "");
+  std::string text =
+      std::to_string(static_cast<int>(options.format)) + (options.allow_binary ? "b" : "t") + (options.skip_broken ? "s" : "") + options.record.key();
   for (const auto& file : files) {
     text += "\n" + std::filesystem::absolute(file.path).string() + "\n" + std::to_string(file.bytes) + " " + std::to_string(file.modified_nanos);
   }
@@ -146,8 +147,8 @@ class Scan {
  private:
   Result<void> add_file(IndexWriter& writer, std::uint32_t i, ScanCounts& counts) {
     const DocumentSink sink = [&](std::uint64_t offset, std::uint64_t text) { writer.add(offset, text); };
-    const auto found =
-        scan_documents(files_[i], options_.format, {options_.allow_binary, options_.skip_broken}, sink, [this](std::uint64_t bytes) { read(bytes); });
+    const auto found = scan_documents(files_[i], options_.format, {options_.allow_binary, options_.skip_broken, options_.record}, sink,
+                                      [this](std::uint64_t bytes) { read(bytes); });
     if (!found) return found.error();
     counts.empty_documents += found->empty_documents;
     counts.blank_lines += found->blank_lines;

@@ -73,7 +73,7 @@ class TextScanner final : public LineScanner {
 
 class JsonScanner final : public LineScanner {
  public:
-  JsonScanner(const DocumentSink& sink, bool skip_broken) : sink_(sink), skip_broken_(skip_broken) {}
+  JsonScanner(const DocumentSink& sink, const ScanRules& rules, bool table) : sink_(sink), rules_(rules), table_(table) {}
   std::string take(std::uint64_t offset, std::string_view part, bool ends) override {
     if (line_.empty()) begin_ = offset;
     if (line_.size() + part.size() > longest_document) return where(0) + "this line is longer than 4 GiB; split it";
@@ -91,7 +91,11 @@ class JsonScanner final : public LineScanner {
   std::string finish(std::uint64_t) override { return line_.empty() ? std::string{} : record(line_); }
 
  private:
-  [[nodiscard]] std::string where(std::uint64_t byte) const { return ":" + std::to_string(number_) + ": (byte " + std::to_string(begin_ + byte) + ") "; }
+  /// Of a table the row, from 0: its copy is nothing that a user sees.
+  [[nodiscard]] std::string where(std::uint64_t byte) const {
+    if (table_) return ": row " + std::to_string(number_ - 1) + ": ";
+    return ":" + std::to_string(number_) + ": (byte " + std::to_string(begin_ + byte) + ") ";
+  }
   std::string record(std::string_view line) {
     ++number_;
     if (blank(line)) {
@@ -99,8 +103,8 @@ class JsonScanner final : public LineScanner {
       return {};
     }
     JsonLineProblem problem;
-    const std::string text = text_of_json_line(line, problem);
-    if (!problem.text.empty() && !skip_broken_) return where(problem.byte) + problem.text;
+    const std::string text = text_of_json_line(line, problem, rules_.record);
+    if (!problem.text.empty() && !rules_.skip_broken) return where(problem.byte) + problem.text;
     if (!problem.text.empty()) {
       if (counts.broken_records++ == 0) counts.first_broken = where(problem.byte) + problem.text;
       return {};
@@ -112,7 +116,8 @@ class JsonScanner final : public LineScanner {
     return {};
   }
   const DocumentSink& sink_;
-  bool skip_broken_;
+  const ScanRules& rules_;
+  bool table_;
   std::string line_;
   std::uint64_t begin_ = 0, number_ = 0;
 };
@@ -151,7 +156,7 @@ std::string feed(LineScanner& scanner, std::uint64_t offset, std::string_view pi
 
 }  // namespace
 
-Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, ScanRules rules, const DocumentSink& sink,
+Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, const ScanRules& rules, const DocumentSink& sink,
                                   const std::function<void(std::uint64_t)>& read_so_far) {
   const OpenFile source(file.content);
   if (source.descriptor < 0) return Error{"cannot read " + file.path + ": " + std::strerror(errno)};
@@ -159,7 +164,7 @@ Result<ScanCounts> scan_documents(const DataFile& file, DataFormat format, ScanR
   if (format == DataFormat::text)
     scanner = std::make_unique<TextScanner>(sink);
   else
-    scanner = std::make_unique<JsonScanner>(sink, rules.skip_broken);
+    scanner = std::make_unique<JsonScanner>(sink, rules, file.table);
   std::vector<char> piece(piece_bytes);
   std::uint64_t offset = 0;
   for (;;) {

@@ -11,7 +11,8 @@ struct DataFile {
   std::string path;         ///< as it was named
   std::uint64_t bytes = 0;  ///< of `content`
   std::int64_t modified_nanos = 0;
-  std::string content;  ///< where its plain bytes lie: `path`, or the copy of a compressed file
+  std::string content;  ///< where its plain bytes lie: `path`, or the copy of a compressed file or a table
+  bool table = false;   ///< `content` is a line of JSON for each row of it
 };
 
 /// The regular files that paths and globs name, sorted by path, each once even when several patterns or links lead to it; a pattern

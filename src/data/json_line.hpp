@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "src/base/result.hpp"
+#include "src/data/record.hpp"
 
 namespace troupe {
 
@@ -13,8 +13,9 @@ struct JsonLineProblem {
   std::uint64_t byte = 0;
 };
 
-/// The string under the key "text" of a JSON object; other keys are checked for syntax and left. Sets `problem.text` on failure
-/// (no object, no "text", not a string, twice, bad syntax) and returns an empty string.
-[[nodiscard]] std::string text_of_json_line(std::string_view line, JsonLineProblem& problem);
+/// The text of a record in a line of JSON: the string under `rules.text_key` of an object, whose other keys are checked for syntax and left; or its turns
+/// (pack_turns). Sets `problem.text` on failure (no object, a key that is missing, of another type or twice, bad syntax, a conversation without an answer)
+/// and returns an empty string.
+[[nodiscard]] std::string text_of_json_line(std::string_view line, JsonLineProblem& problem, const RecordRules& rules = {});
 
 }  // namespace troupe

@@ -20,6 +20,7 @@ namespace {
 DataFormat format_of(const std::string& dataset) {
   if (dataset == "tokens") return DataFormat::tokens;
   if (dataset == "megatron") return DataFormat::megatron;
+  if (dataset == "parquet" || dataset == "arrow") return DataFormat::table;
   return dataset == "jsonl" ? DataFormat::jsonl : DataFormat::text;
 }
 
@@ -137,10 +138,16 @@ std::vector<std::optional<std::uint64_t>> LoaderOptions::rows_of(Step step, Micr
   return rows;
 }
 
+RecordRules record_rules(const DataSettings& settings) {
+  if (settings.records == "messages") return {RecordForm::messages, settings.text_key};
+  return {settings.records == "prompt_completion" ? RecordForm::prompt_completion : RecordForm::text, settings.text_key};
+}
+
 CorpusOptions corpus_options(const DataSettings& settings) {
   CorpusOptions options;
   options.format = format_of(settings.dataset);
   options.skip_broken = settings.on_error == "skip";
+  options.record = record_rules(settings);
   options.paths = settings.dataset_path;
   options.allow_binary = settings.allow_binary;
   options.unpack_limit_bytes = static_cast<std::uint64_t>(settings.unpack_limit_gib) << 30U;
@@ -151,8 +158,7 @@ std::vector<CorpusOptions> sources_of(const DataSettings& settings) {
   const CorpusOptions all = corpus_options(settings);
   if (settings.blend_weights.empty()) return {all};
   std::vector<CorpusOptions> sources;
-  for (const std::string& entry : all.paths) {
-    if (entry.starts_with('!')) continue;
+  for (const std::string& entry : source_entries(settings)) {
     sources.push_back(all);
     sources.back().paths = {entry};
     std::ranges::copy_if(all.paths, std::back_inserter(sources.back().paths), [](const std::string& path) { return path.starts_with('!'); });

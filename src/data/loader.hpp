@@ -41,6 +41,8 @@ struct LoaderOptions {
   [[nodiscard]] std::vector<std::optional<std::uint64_t>> rows_of(Step step, Micro micro) const;
 };
 
+/// What records hold.
+[[nodiscard]] RecordRules record_rules(const DataSettings& settings);
 /// Which of the files and their form are read: the training's, or the validation's.
 [[nodiscard]] CorpusOptions corpus_options(const DataSettings& settings);
 /// One for each source: each entry of dataset_path with data.blend_weights, else all files together.

@@ -22,11 +22,11 @@ Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   const int failed = memory == MAP_FAILED ? errno : code;
   close(descriptor);
   if (failed != 0) return wrong(failed);
-  return std::unique_ptr<MappedFile>(new MappedFile(memory, size));
+  return std::unique_ptr<MappedFile>(new MappedFile({path, size, facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec, path}, memory));
 }
 
 MappedFile::~MappedFile() {
-  if (memory_ != nullptr) munmap(memory_, size_);
+  if (memory_ != nullptr) munmap(memory_, file_.bytes);
 }
 
 }  // namespace troupe

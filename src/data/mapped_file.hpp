@@ -5,6 +5,7 @@
 #include <string>
 
 #include "src/base/result.hpp"
+#include "src/data/file_set.hpp"
 
 namespace troupe {
 
@@ -15,12 +16,14 @@ class MappedFile {
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
-  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {static_cast<const std::byte*>(memory_), size_}; }
+  /// As it was when it was opened, to be compared with later.
+  [[nodiscard]] const DataFile& file() const noexcept { return file_; }
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {static_cast<const std::byte*>(memory_), file_.bytes}; }
 
  private:
-  MappedFile(void* memory, std::size_t size) : memory_(memory), size_(size) {}
+  MappedFile(DataFile file, void* memory) : file_(std::move(file)), memory_(memory) {}
+  DataFile file_;
   void* memory_;
-  std::size_t size_;
 };
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "src/data/megatron_documents.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <stdexcept>
@@ -51,7 +52,8 @@ class MegatronDocuments final : public TokenDocuments, public std::enable_shared
     return prefix + ".bin, " + std::to_string(documents()) + " documents, " + std::to_string(all) + " tokens";
   }
   [[nodiscard]] std::string place(std::uint64_t i) const override { return prefix + ".bin at byte " + std::to_string(begins[i] * width); }
-  [[nodiscard]] std::unique_ptr<TokenReader> reader(ReadFile) const override;
+  [[nodiscard]] std::unique_ptr<TokenReader> reader(ReadFile read_file) const override;
+  [[nodiscard]] std::vector<DataFile> files() const override { return {data->file()}; }
   void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) const {
     if (first + out.size() > counts[i])
       throw std::out_of_range(prefix + ".idx: document " + std::to_string(i) + " has " + std::to_string(counts[i]) + " tokens");
@@ -71,14 +73,22 @@ class MegatronDocuments final : public TokenDocuments, public std::enable_shared
 
 class MegatronReader final : public TokenReader {
  public:
-  explicit MegatronReader(std::shared_ptr<const MegatronDocuments> documents) : documents_(std::move(documents)) {}
-  void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) override { documents_->read(i, first, out); }
+  MegatronReader(std::shared_ptr<const MegatronDocuments> documents, ReadFile read_file)
+      : documents_(std::move(documents)), names_(documents_->files()), files_(names_, std::move(read_file)) {}
+  void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) override {
+    if (!out.empty()) files_.probe(0, (documents_->begins[i] + std::min(documents_->counts[i], first + out.size())) * documents_->width - 1);
+    documents_->read(i, first, out);
+  }
 
  private:
   std::shared_ptr<const MegatronDocuments> documents_;
+  std::vector<DataFile> names_;
+  FileReads files_;
 };
 
-std::unique_ptr<TokenReader> MegatronDocuments::reader(ReadFile) const { return std::make_unique<MegatronReader>(shared_from_this()); }
+std::unique_ptr<TokenReader> MegatronDocuments::reader(ReadFile read_file) const {
+  return std::make_unique<MegatronReader>(shared_from_this(), std::move(read_file));
+}
 
 /// Fills documents from the index; what is wrong with it, or nothing.
 std::string read_index(std::span<const std::byte> index, MegatronDocuments& out) {

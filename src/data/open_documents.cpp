@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "src/base/fnv.hpp"
 #include "src/data/byte_tokenizer.hpp"
 #include "src/data/loader.hpp"
 #include "src/data/megatron_documents.hpp"
@@ -61,12 +62,19 @@ Result<std::shared_ptr<const TokenDocuments>> tokenized(const CorpusOptions& sou
   if (source.index_folder.empty()) passing.emplace();
   if (passing && !passing->made()) return Error{"cannot make a folder for token shards in " + fs::temp_directory_path().string()};
   TokenizeOptions work;
-  const std::uint64_t key = corpus_key(*corpus) ^ (options.tokenizer->parts().hash * 3 + (options.special_in_text ? 1 : 0));
+  const RecordEncoding& how = options.encoding;
+  const std::string manner = how.chat_template + (how.train_on_input ? "+" : "");
+  const std::uint64_t key = corpus_key(*corpus) ^ (options.tokenizer->parts().hash * 3 + (how.special_in_text ? 1 : 0)) ^ (manner.empty() ? 0 : fnv1a(manner));
   work.folder = fs::path(passing ? passing->name() : source.index_folder) / ("tokens-" + std::to_string(key));
   work.threads = options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
-  work.special_in_text = options.special_in_text;
+  work.encoding = how;
+  work.check_kept = false;  // their lengths are looked at; all of them, at every start, would take as long as the data is large
   work.progress = options.progress;
-  if (auto made = tokenize_corpus(corpus, options.tokenizer, work); !made) return made.error();
+  const auto made = tokenize_corpus(corpus, options.tokenizer, work);
+  if (!made) return made.error();
+  if (made->special > 0 && options.warn)
+    options.warn("data: the texts spell " + std::to_string(made->special) + " special tokens, which are " +
+                 (how.special_in_text ? "those tokens (data.special_tokens_in_text = true)" : "text like any other (data.special_tokens_in_text = false)"));
   return open_token_shards(work.folder, options.tokenizer->parts().hash);
 }
 
@@ -114,7 +122,8 @@ Result<std::optional<std::int64_t>> vocabulary_of(const DataSettings& settings, 
 Result<DocumentOptions> document_options(const DataSettings& settings, const std::optional<std::string>& hf_assets_path) {
   auto tokenizer = open_tokenizer(hf_assets_path);
   if (!tokenizer) return tokenizer.error();
-  return DocumentOptions{.tokenizer = std::move(*tokenizer), .special_in_text = settings.special_tokens_in_text};
+  return DocumentOptions{.tokenizer = std::move(*tokenizer),
+                         .encoding = {settings.special_tokens_in_text, settings.train_on_input, settings.chat_template.value_or("")}};
 }
 
 Result<std::shared_ptr<const TokenDocuments>> open_documents(const CorpusOptions& source, const DocumentOptions& options) {
@@ -131,6 +140,8 @@ Result<std::shared_ptr<const TokenDocuments>> open_documents(const CorpusOptions
   if (const CorpusFacts& facts = (*corpus)->facts(); facts.broken_records > 0 && options.warn)
     options.warn("data: " + std::to_string(facts.broken_records) + " broken records are left out (data.on_error = \"skip\")" +
                  (facts.first_broken.empty() ? "" : "; the first: " + facts.first_broken));
+  if (!options.tokenizer && source.record.form != RecordForm::text)
+    return Error{"data.records = \"" + source.record.key() + "\": turns are marked with a tokenizer's tokens; set model.hf_assets_path"};
   if (!options.tokenizer) return byte_documents(std::move(*corpus));
   return tokenized(source, *corpus, options);
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "src/data/record_encoder.hpp"
 #include "src/data/settings.hpp"
 #include "src/data/token_documents.hpp"
 #include "src/tokenizer/tokenizer.hpp"
@@ -26,7 +27,7 @@ namespace troupe {
 /// How texts become tokens.
 struct DocumentOptions {
   std::shared_ptr<const Tokenizer> tokenizer = {};  ///< null: tokens are bytes
-  bool special_in_text = false;                     ///< text that spells a special token becomes it
+  RecordEncoding encoding = {};                     ///< how records become tokens
   unsigned threads = 0;                             ///< that tokenize; 0: as many as the machine has
   /// Called now and then, with bytes of text tokenized and in all. May be empty.
   std::function<void(std::uint64_t done, std::uint64_t total)> progress = {};

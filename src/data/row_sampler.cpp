@@ -114,17 +114,20 @@ std::uint64_t RowSampler::row(std::uint64_t k, std::span<std::int32_t> tokens, s
     const bool last_follows = cursor.within + count < all;  // the token after the last position is in this document
     piece.resize(count + (last_follows ? 1 : 0));
     tokens_of(document, cursor.within, piece);
-    std::copy_n(piece.begin(), count, tokens.begin() + static_cast<std::ptrdiff_t>(filled));
-    std::copy(piece.begin() + 1, piece.end(), labels.begin() + static_cast<std::ptrdiff_t>(filled));
+    for (std::size_t i = 0; i < count; ++i) tokens[filled + i] = id_of_token(piece[i]);
+    for (std::size_t i = 1; i < piece.size(); ++i) {
+      labels[filled + i - 1] = is_target(piece[i]) ? piece[i] : ignored_label;
+      valid += is_target(piece[i]) ? 1 : 0;
+    }
     if (!starts.empty()) std::ranges::fill(starts.subspan(filled, count), static_cast<std::int32_t>(filled));
-    valid += piece.size() - 1;
     filled += count;
     cursor.within += count;
     if (cursor.within < positions_of(document)) continue;
     next_document(cursor);
     if (last_follows) continue;
-    labels[filled - 1] = options_.mask_document_boundaries ? ignored_label : first_token(cursor);
-    if (!options_.mask_document_boundaries) ++valid;
+    const std::int32_t next = options_.mask_document_boundaries ? not_a_target(0) : first_token(cursor);
+    labels[filled - 1] = is_target(next) ? next : ignored_label;
+    valid += is_target(next) ? 1 : 0;
   }
   return valid;
 }

@@ -1,7 +1,9 @@
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,12 +15,17 @@ namespace troupe {
 
 /// [training] dataset, dataset_path and [data]: what is read and who reads it.
 struct DataSettings {
-  std::string dataset = "text";            ///< text | jsonl | tokens | megatron
+  std::string dataset = "text";            ///< text | jsonl | parquet | arrow | tokens | megatron
   std::vector<std::string> dataset_path;   ///< files or globs; the set of files is sorted, so their order does not depend on the file system
   std::int64_t loader_hosts = 0;           ///< extra processes that load data; 0: each rank loads its own
   bool mask_document_boundaries = true;    ///< the target after a document's last token is ignored
   bool isolate_documents = false;          ///< attention stays within a token's document
   std::vector<double> blend_weights = {};  ///< one for each entry of dataset_path; empty: all of them are one source
+  double blend_temperature = 1;            ///< weights are raised to 1 / this
+  std::string records = "text";            ///< text | messages | prompt_completion: what a record of jsonl, parquet or arrow holds
+  std::string text_key = "text";           ///< key or column of a text
+  bool train_on_input = false;             ///< of messages and prompt_completion: what is no answer is a target too
+  std::optional<std::string> chat_template = {};
   bool shuffle = true;
   bool allow_binary = false;
   bool add_bos = true, add_eos = true;  ///< around each document
@@ -37,6 +44,21 @@ struct DataSettings {
   return weights_problem(s.blend_weights);
 }
 
+/// The weights of the blend's sources: w^(1/T). Empty: one source.
+[[nodiscard]] inline std::vector<double> blend_of(const DataSettings& s) {
+  std::vector<double> weights = s.blend_weights;
+  for (double& weight : weights) weight = weight > 0 ? std::pow(weight, 1 / s.blend_temperature) : 0;
+  return weights;
+}
+
+/// The entries of dataset_path that are sources of their own where there is a blend.
+[[nodiscard]] inline std::vector<std::string> source_entries(const DataSettings& s) {
+  std::vector<std::string> entries;
+  if (s.blend_weights.empty()) return entries;
+  std::ranges::copy_if(s.dataset_path, std::back_inserter(entries), [](const std::string& entry) { return !entry.starts_with('!'); });
+  return entries;
+}
+
 /// [training.dataloader], [validation.dataloader]: settings of PyTorch's loader processes.
 inline void describe_dataloader(Schema& schema, const std::string& of) {
   const std::string loader = "an actor reads ahead, see [slots] batches and data.loader_hosts";
@@ -51,9 +73,10 @@ inline void describe(Schema& schema, DataSettings& s) {
   schema.section("training");
   schema
       .key("dataset", &s.dataset, KeyClass::frozen,
-           "form of the data: text (documents parted by lines of a single %, or one document a file), jsonl ({\"text\": …} a line), tokens (a folder that "
-           "`troupe tokenize` made) or megatron (PREFIX.idx and PREFIX.bin)")
-      .built_only({"text", "jsonl", "tokens", "megatron"}, "data sets by name; `training.dataset_path` names files");
+           "form of the data: text (documents parted by lines of a single %, or one document a file), jsonl ({\"text\": …} a line), parquet or arrow (a row of "
+           "a table; "
+           "tools/setup.sh --parquet), tokens (a folder that `troupe tokenize` made) or megatron (PREFIX.idx and PREFIX.bin)")
+      .built_only({"text", "jsonl", "parquet", "arrow", "tokens", "megatron"}, "data sets by name; `training.dataset_path` names files");
   schema.key("dataset_path", &s.dataset_path, KeyClass::frozen, "file, glob or list of them; one that begins with ! leaves out what it matches")
       .or_single()
       .apart();
@@ -66,6 +89,22 @@ inline void describe(Schema& schema, DataSettings& s) {
   schema.key("blend_weights", &s.blend_weights, KeyClass::frozen,
              "how often rows of each entry of training.dataset_path are taken, in that order, each entry a source that begins anew when it is used up; they "
              "need not add up to 1. Empty: all files are one source");
+  schema
+      .key("blend_temperature", &s.blend_temperature, KeyClass::frozen,
+           "weights of the blend are raised to 1/this: 1 leaves them, a higher one makes them more alike (with sizes as weights, small sources are taken more "
+           "often)")
+      .above(0);
+  schema
+      .key("records", &s.records, KeyClass::frozen,
+           "what a record of jsonl, parquet or arrow holds: text, messages (a list of {role, content}) or prompt_completion; of the last two the answers are "
+           "trained on")
+      .one_of({"text", "messages", "prompt_completion"});
+  schema.key("text_key", &s.text_key, KeyClass::frozen, "key of a JSONL object, or column of a table, that holds the text");
+  schema.key("train_on_input", &s.train_on_input, KeyClass::frozen, "messages and prompt_completion: train on what is no answer, too");
+  schema
+      .key("chat_template", &s.chat_template, KeyClass::frozen,
+           "messages: how turns are marked, llama3 or chatml; unset: the one whose marks the tokenizer has")
+      .one_of({"llama3", "chatml"});
   schema.key("shuffle", &s.shuffle, KeyClass::frozen, "each pass over the data has its own order of documents, from debug.seed; false: the order of the files");
   schema.key("allow_binary", &s.allow_binary, KeyClass::frozen, "accept files that hold NUL bytes");
   schema.key("add_bos", &s.add_bos, KeyClass::frozen,
@@ -94,7 +133,7 @@ inline void describe(Schema& schema, ValidationSettings& s) {
   schema.section("validation", "Loss on data of its own, between steps; training is the same bit for bit with and without.");
   schema.key("enable", &s.enable, KeyClass::epoch, "validate after step 1 and every `freq` steps");
   schema.key("dataset", &s.dataset, KeyClass::frozen, "form of the data, as training.dataset")
-      .built_only({"text", "jsonl", "tokens", "megatron"}, "data sets by name; `validation.dataset_path` names files")
+      .built_only({"text", "jsonl", "parquet", "arrow", "tokens", "megatron"}, "data sets by name; `validation.dataset_path` names files")
       .part_of("validation.enable");
   schema.key("dataset_path", &s.dataset_path, KeyClass::frozen, "file, glob or list of them, as training.dataset_path").or_single().apart();
   schema.key("local_batch_size", &s.local_batch_size, KeyClass::epoch, "rows of one micro-batch on one rank").at_least(1);

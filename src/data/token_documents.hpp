@@ -10,11 +10,17 @@
 
 namespace troupe {
 
+/// A token that is no target, such as one of a prompt, is given as the complement of its id.
+[[nodiscard]] constexpr std::int32_t not_a_target(std::int32_t id) noexcept { return ~id; }
+[[nodiscard]] constexpr bool is_target(std::int32_t token) noexcept { return token >= 0; }
+[[nodiscard]] constexpr std::int32_t id_of_token(std::int32_t token) noexcept { return token < 0 ? ~token : token; }
+
 /// Reads tokens of documents; one thread.
 class TokenReader {
  public:
   virtual ~TokenReader() = default;
-  /// Tokens [first, first + out.size()) of document `i`, without marks. Throws std::runtime_error naming file and place.
+  /// Tokens [first, first + out.size()) of document `i`, without marks, those that are no targets as not_a_target. Throws std::runtime_error naming file and
+  /// place.
   virtual void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) = 0;
 };
 
@@ -35,10 +41,10 @@ class TokenDocuments {
   [[nodiscard]] virtual std::string describe() const = 0;
   /// Where document `i` stands: "data.txt at byte 28272".
   [[nodiscard]] virtual std::string place(std::uint64_t i) const = 0;
-  /// `read_file`: how a text is read, empty for pread; without effect on what is mapped.
+  /// `read_file`: how a file is read, empty for pread; what is mapped is looked at through it, a byte for each read.
   [[nodiscard]] virtual std::unique_ptr<TokenReader> reader(ReadFile read_file) const = 0;
-  /// By the file numbers that a ReadFile is told; empty where it is not used.
-  [[nodiscard]] virtual std::vector<DataFile> files() const { return {}; }
+  /// By the file numbers that a ReadFile is told.
+  [[nodiscard]] virtual std::vector<DataFile> files() const = 0;
 };
 
 /// A corpus whose bytes are its tokens.

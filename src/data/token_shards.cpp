@@ -18,10 +18,10 @@ namespace {
 struct Shard {
   std::string path;
   std::unique_ptr<MappedFile> file;
-  std::uint64_t first_document = 0, documents = 0, tokens = 0;
-  std::uint32_t width = 4;
-  const std::byte* ids = nullptr;
+  TokenShardHeader header;
+  std::uint64_t first_document = 0;
   const std::uint64_t* ends = nullptr;
+  const std::byte* ids = nullptr;
 };
 
 Result<Shard> open_shard(const std::string& path) {
@@ -33,22 +33,21 @@ Result<Shard> open_shard(const std::string& path) {
   const TokenShardHeader ours;
   if (bytes.size() < sizeof header) return wrong("it has " + std::to_string(bytes.size()) + " bytes");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (std::memcmp(header.magic, ours.magic, sizeof ours.magic) != 0) return wrong("it does not begin as one");
-  if (header.width != 2 && header.width != 4) return wrong("ids of " + std::to_string(header.width) + " bytes");
+  if (std::memcmp(header.magic, ours.magic, sizeof ours.magic) != 0) return wrong("it does not begin as one of this version");
+  if ((header.width != 2 && header.width != 4) || header.masked > 1 || (header.masked == 1 && header.width == 2))
+    return wrong("ids of " + std::to_string(header.width) + " bytes, masks " + std::to_string(header.masked));
   const std::uint64_t body = bytes.size() - sizeof header;
   if (header.tokens > body / header.width || header.documents > body / sizeof(std::uint64_t)) return wrong("its counts are larger than the file");
-  const std::uint64_t ids = (header.tokens * header.width + 7) / 8 * 8;
-  if (ids + header.documents * sizeof(std::uint64_t) != body) return wrong("its counts do not fit the file's " + std::to_string(bytes.size()) + " bytes");
-  Shard shard{path, std::move(*file), 0, header.documents, header.tokens, header.width, nullptr, nullptr};
-  shard.ids = bytes.data() + sizeof header;
-  shard.ends = reinterpret_cast<const std::uint64_t*>(shard.ids + ids);
+  if (header.file_bytes() != bytes.size()) return wrong("its counts do not fit the file's " + std::to_string(bytes.size()) + " bytes");
+  Shard shard{path, std::move(*file), header, 0, reinterpret_cast<const std::uint64_t*>(bytes.data() + sizeof header), nullptr};
+  shard.ids = bytes.data() + sizeof header + header.documents * sizeof(std::uint64_t);
   std::uint64_t before = 0;
-  for (std::uint64_t i = 0; i < shard.documents; ++i) {
-    if (shard.ends[i] < before || shard.ends[i] > shard.tokens)
+  for (std::uint64_t i = 0; i < header.documents; ++i) {
+    if (shard.ends[i] < before || shard.ends[i] > header.tokens)
       return wrong("document " + std::to_string(i) + " ends at token " + std::to_string(shard.ends[i]));
     before = shard.ends[i];
   }
-  if (before != shard.tokens) return wrong("its documents end at token " + std::to_string(before) + " of " + std::to_string(shard.tokens));
+  if (before != header.tokens) return wrong("its documents end at token " + std::to_string(before) + " of " + std::to_string(header.tokens));
   return shard;
 }
 
@@ -77,22 +76,32 @@ class ShardDocuments final : public TokenDocuments, public std::enable_shared_fr
     const Shard& shard = shard_of(i);
     return shard.path + " at token " + std::to_string(bounds(shard, i).first);
   }
-  [[nodiscard]] std::unique_ptr<TokenReader> reader(ReadFile) const override;
-  void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) const {
+  [[nodiscard]] std::unique_ptr<TokenReader> reader(ReadFile read_file) const override;
+  /// Where the wanted tokens stand: the shard's number and its token.
+  [[nodiscard]] std::pair<std::uint32_t, std::uint64_t> find(std::uint64_t i, std::uint64_t first, std::size_t count) const {
     const Shard& shard = shard_of(i);
     const auto [begin, end] = bounds(shard, i);
-    if (first + out.size() > end - begin)
+    if (first + count > end - begin)
       throw std::out_of_range(shard.path + ": document " + std::to_string(i) + " has " + std::to_string(end - begin) + " tokens");
-    const std::byte* at = shard.ids + (begin + first) * shard.width;
+    return {static_cast<std::uint32_t>(&shard - shards.data()), begin + first};
+  }
+  void read(const Shard& shard, std::uint64_t token, std::uint64_t document, std::span<std::int32_t> out) const {
+    const std::byte* at = shard.ids + token * shard.header.width;
     for (std::int32_t& id : out) {
       std::uint32_t value = 0;
-      std::memcpy(&value, at, shard.width);
-      at += shard.width;
-      if (value >= static_cast<std::uint64_t>(size_of_vocabulary))
-        throw std::runtime_error(shard.path + ": document " + std::to_string(i) + ": id " + std::to_string(value) + " in a vocabulary of " +
+      std::memcpy(&value, at, shard.header.width);
+      at += shard.header.width;
+      const auto found = static_cast<std::int32_t>(value);
+      id = found;
+      if ((shard.header.masked == 0 && found < 0) || id_of_token(found) >= size_of_vocabulary)
+        throw std::runtime_error(shard.path + ": document " + std::to_string(document) + ": id " + std::to_string(value) + " in a vocabulary of " +
                                  std::to_string(size_of_vocabulary) + ": the shard is damaged; make it anew");
-      id = static_cast<std::int32_t>(value);
     }
+  }
+  [[nodiscard]] std::vector<DataFile> files() const override {
+    std::vector<DataFile> all;
+    for (const Shard& shard : shards) all.push_back(shard.file->file());
+    return all;
   }
 
  private:
@@ -105,16 +114,29 @@ class ShardDocuments final : public TokenDocuments, public std::enable_shared_fr
   }
 };
 
+/// A shard that is cut off under a run is an error of the file, not of the process: its end is looked at before it is touched.
 class ShardReader final : public TokenReader {
  public:
-  explicit ShardReader(std::shared_ptr<const ShardDocuments> documents) : documents_(std::move(documents)) {}
-  void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) override { documents_->read(i, first, out); }
+  ShardReader(std::shared_ptr<const ShardDocuments> documents, ReadFile read_file)
+      : documents_(std::move(documents)), names_(documents_->files()), files_(names_, std::move(read_file)) {}
+  void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) override {
+    if (out.empty()) return;
+    const auto [number, token] = documents_->find(i, first, out.size());
+    const Shard& shard = documents_->shards[number];
+    const auto begin = static_cast<std::uint64_t>(shard.ids - shard.file->bytes().data());
+    files_.probe(number, begin + (token + out.size()) * shard.header.width - 1);
+    documents_->read(shard, token, i, out);
+  }
 
  private:
   std::shared_ptr<const ShardDocuments> documents_;
+  std::vector<DataFile> names_;
+  FileReads files_;
 };
 
-std::unique_ptr<TokenReader> ShardDocuments::reader(ReadFile) const { return std::make_unique<ShardReader>(shared_from_this()); }
+std::unique_ptr<TokenReader> ShardDocuments::reader(ReadFile read_file) const {
+  return std::make_unique<ShardReader>(shared_from_this(), std::move(read_file));
+}
 
 std::optional<std::int32_t> mark_of(const nlohmann::json& manifest, const char* key) {
   const auto& value = manifest.at(key);
@@ -140,12 +162,12 @@ Result<std::shared_ptr<const TokenDocuments>> open_token_shards(const std::files
     for (const auto& entry : manifest.at("shards")) {
       auto shard = open_shard((folder / entry.at("file").get<std::string>()).string());
       if (!shard) return shard.error();
-      if (shard->documents != entry.at("documents").get<std::uint64_t>() || shard->tokens != entry.at("tokens").get<std::uint64_t>())
+      if (shard->header.documents != entry.at("documents").get<std::uint64_t>() || shard->header.tokens != entry.at("tokens").get<std::uint64_t>())
         return Error{shard->path + ": has other counts than " + name + " says; make the shards anew"};
       shard->first_document = documents->all_documents;
-      documents->all_documents += shard->documents;
-      documents->all_tokens += shard->tokens;
-      if (shard->documents > 0) documents->shards.push_back(std::move(*shard));
+      documents->all_documents += shard->header.documents;
+      documents->all_tokens += shard->header.tokens;
+      if (shard->header.documents > 0) documents->shards.push_back(std::move(*shard));
     }
   } catch (const nlohmann::json::exception& error) {
     return Error{name + ": is no manifest of token shards: " + error.what()};

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "src/data/mapped_file.hpp"
 #include "src/data/token_shards.hpp"
 
 namespace troupe {
@@ -81,7 +82,10 @@ class Work {
  public:
   Work(const std::shared_ptr<const Corpus>& corpus, const std::shared_ptr<const Tokenizer>& tokenizer, const TokenizeOptions& options)
       : corpus_(corpus), tokenizer_(tokenizer), options_(options), parts_(parts_of(*corpus, options.part_bytes)), headers_(parts_.size()) {
-    const std::uint64_t facts[] = {corpus_key(*corpus), tokenizer->parts().hash, options.special_in_text ? 1U : 0U, options.part_bytes};
+    const RecordEncoding& how = options.encoding;
+    masked_ = corpus->record().form != RecordForm::text && !how.train_on_input;
+    const std::uint64_t facts[] = {corpus_key(*corpus), tokenizer->parts().hash, how.special_in_text ? 1U : 0U,
+                                   options.part_bytes,  masked_ ? 1U : 0U,       XXH3_64bits(how.chat_template.data(), how.chat_template.size())};
     key_ = XXH3_64bits(facts, sizeof facts);
   }
 
@@ -99,7 +103,7 @@ class Work {
   void take_parts() {
     try {
       DocumentReader reader(corpus_);
-      TokenEncoder encoder(tokenizer_);
+      RecordEncoder encoder(tokenizer_, corpus_->record(), options_.encoding);
       for (std::size_t part = next_++; part < parts_.size() && !stopped_; part = next_++) make(part, reader, encoder);
     } catch (const std::exception& error) {
       const std::lock_guard lock(mutex_);
@@ -108,22 +112,33 @@ class Work {
     }
   }
 
-  void make(std::size_t number, DocumentReader& reader, TokenEncoder& encoder) {
+  /// Whether the shard lies there whole, made by an earlier call; then its header is known.
+  bool keep(std::size_t number, const fs::path& target, std::uint64_t key) {
+    const Part& part = parts_[number];
+    std::error_code none;
+    if (!fs::exists(target, none)) return false;
+    const auto file = MappedFile::open(target.string());
+    const TokenShardHeader ours;
+    TokenShardHeader found;
+    if (!file || (*file)->bytes().size() < sizeof found) return false;
+    const auto bytes = (*file)->bytes();
+    std::memcpy(&found, bytes.data(), sizeof found);
+    if (std::memcmp(found.magic, ours.magic, sizeof ours.magic) != 0 || found.key != key || found.documents != part.end - part.first) return false;
+    if (found.tokens > bytes.size() || found.file_bytes() != bytes.size()) return false;
+    const auto body = bytes.subspan(sizeof found);
+    if (options_.check_kept && XXH3_64bits(body.data(), body.size()) != found.hash) return false;
+    headers_[number] = found;
+    ++kept_;
+    return true;
+  }
+
+  void make(std::size_t number, DocumentReader& reader, RecordEncoder& encoder) {
     const Part& part = parts_[number];
     const fs::path target = options_.folder / shard_name(number);
     TokenShardHeader header;
     header.key = key_ + number;
-    if (std::FILE* const known = std::fopen(target.c_str(), "rbe"); known != nullptr) {
-      TokenShardHeader found;
-      const bool same =
-          std::fread(&found, sizeof found, 1, known) == 1 && std::memcmp(found.magic, header.magic, sizeof header.magic) == 0 && found.key == header.key;
-      std::fclose(known);
-      if (same && found.documents == part.end - part.first) {
-        headers_[number] = found;
-        ++kept_;
-        return done(part.text_bytes);
-      }
-    }
+    if (keep(number, target, header.key)) return done(part.text_bytes);
+    const std::uint64_t special_before = encoder.special();
     std::vector<std::int32_t> ids;
     std::vector<std::uint64_t> ends;
     std::string text;
@@ -135,10 +150,11 @@ class Work {
       text.resize(corpus_->text_bytes(i));
       for (std::uint64_t at = 0; at < text.size(); at += most_read_at_once)
         reader.read(i, at, std::span(text).subspan(at, std::min<std::uint64_t>(most_read_at_once, text.size() - at)));
-      encoder.encode(text, {.around = false, .special_in_text = options_.special_in_text}, ids);
+      encoder.encode(text, ids);
       ends.push_back(ids.size());
       if (text.size() > 0) done(text.size());
     }
+    header.special = encoder.special() - special_before;
     write(target, header, ids, ends);
     headers_[number] = header;
   }
@@ -146,18 +162,18 @@ class Work {
   void write(const fs::path& target, TokenShardHeader& header, const std::vector<std::int32_t>& ids, const std::vector<std::uint64_t>& ends) const {
     header.documents = ends.size();
     header.tokens = ids.size();
-    header.width = tokenizer_->vocabulary() <= 65536 ? 2 : 4;
+    header.masked = masked_ ? 1 : 0;
+    header.width = tokenizer_->vocabulary() <= 65536 && !masked_ ? 2 : 4;
     std::vector<std::uint16_t> narrow;
     if (header.width == 2) narrow.assign(ids.begin(), ids.end());
     const auto body = header.width == 2 ? bytes_of(narrow.data(), narrow.size()) : bytes_of(ids.data(), ids.size());
-    const std::array<char, 8> zeros{};
-    const auto padding = std::span(zeros).first((8 - body.size() % 8) % 8);
+    const auto where = bytes_of(ends.data(), ends.size());
     XXH3_state_t* const state = XXH3_createState();
     XXH3_64bits_reset(state);
-    for (const auto piece : {body, std::span<const char>(padding), bytes_of(ends.data(), ends.size())}) XXH3_64bits_update(state, piece.data(), piece.size());
+    for (const auto piece : {where, body}) XXH3_64bits_update(state, piece.data(), piece.size());
     header.hash = XXH3_64bits_digest(state);
     XXH3_freeState(state);
-    write_whole(target, {bytes_of(&header, 1), body, padding, bytes_of(ends.data(), ends.size())});
+    write_whole(target, {bytes_of(&header, 1), where, body});
   }
 
   void done(std::uint64_t bytes) {
@@ -172,6 +188,7 @@ class Work {
     for (std::size_t i = 0; i < headers_.size(); ++i) {
       facts.documents += headers_[i].documents;
       facts.tokens += headers_[i].tokens;
+      facts.special += headers_[i].special;
       shards.push_back({{"file", shard_name(i)}, {"documents", headers_[i].documents}, {"tokens", headers_[i].tokens}, {"xxh3", headers_[i].hash}});
     }
     const TokenizerParts& parts = tokenizer_->parts();
@@ -181,10 +198,11 @@ class Work {
                                   {"tokenizer_hash", parts.hash},
                                   {"vocabulary", tokenizer_->vocabulary()},
                                   {"bos", mark(parts.bos)},
-                                  {"eos", mark(parts.eos)},
+                                  {"eos", corpus_->record().form == RecordForm::messages ? mark({}) : mark(parts.eos)},  // a turn's mark ends the last one
                                   {"documents", facts.documents},
                                   {"tokens", facts.tokens},
                                   {"text_bytes", facts.text_bytes},
+                                  {"special", facts.special},
                                   {"shards", shards}};
     const std::string text = manifest.dump(1) + "\n";
     try {
@@ -201,6 +219,7 @@ class Work {
   std::vector<Part> parts_;
   std::vector<TokenShardHeader> headers_;
   std::uint64_t key_ = 0, done_ = 0;
+  bool masked_ = false;
   std::atomic<std::uint64_t> kept_{0};
   std::atomic<std::size_t> next_{0};
   std::atomic<bool> stopped_{false};
@@ -211,7 +230,7 @@ class Work {
 }  // namespace
 
 std::uint64_t corpus_key(const Corpus& corpus) {
-  std::string text = std::to_string(static_cast<int>(corpus.format()));
+  std::string text = std::to_string(static_cast<int>(corpus.format())) + corpus.record().key();
   for (const DataFile& file : corpus.files())
     text += "\n" + fs::absolute(file.path).string() + "\n" + std::to_string(file.bytes) + " " + std::to_string(file.modified_nanos);
   return XXH3_64bits(text.data(), text.size());

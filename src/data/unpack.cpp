@@ -2,14 +2,12 @@
 
 #include <fcntl.h>
 #include <unistd.h>
-#include <xxhash.h>
 #include <zlib.h>
 #include <zstd.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -17,7 +15,6 @@
 namespace troupe {
 namespace {
 
-namespace fs = std::filesystem;
 constexpr std::size_t piece_bytes = std::size_t{1} << 20U;
 
 enum class Packing { none, gzip, zstd };
@@ -32,14 +29,11 @@ struct Descriptor {
   int value;
 };
 
-/// Where unpacked bytes go; the text of what went wrong, or nothing.
-using Sink = std::function<std::string(std::span<const char>)>;
-
 /// Takes the bytes of a compressed file in their order.
 class Unpacker {
  public:
   virtual ~Unpacker() = default;
-  virtual std::string take(std::span<char> packed, const Sink& sink) = 0;
+  virtual std::string take(std::span<char> packed, const CopySink& sink) = 0;
   /// Between two members or frames: the file may end here.
   [[nodiscard]] virtual bool at_end() const = 0;
 };
@@ -48,7 +42,7 @@ class Gunzip final : public Unpacker {
  public:
   Gunzip() { inflateInit2(&stream_, 15 + 16); }
   ~Gunzip() override { inflateEnd(&stream_); }
-  std::string take(std::span<char> packed, const Sink& sink) override {
+  std::string take(std::span<char> packed, const CopySink& sink) override {
     stream_.next_in = reinterpret_cast<Bytef*>(packed.data());
     stream_.avail_in = static_cast<uInt>(packed.size());
     while (stream_.avail_in > 0) {
@@ -83,7 +77,7 @@ class Gunzip final : public Unpacker {
 
 class Unzstd final : public Unpacker {
  public:
-  std::string take(std::span<char> packed, const Sink& sink) override {
+  std::string take(std::span<char> packed, const CopySink& sink) override {
     ZSTD_inBuffer in{packed.data(), packed.size(), 0};
     bool full = false;  // then there may be more to come out
     while (in.pos < in.size || full) {
@@ -113,46 +107,10 @@ Packing packing_of(const std::string& path) {
   return frame || skippable ? Packing::zstd : Packing::none;
 }
 
-std::string name_of(const DataFile& file) {
-  const std::string facts = fs::absolute(file.path).string() + "\n" + std::to_string(file.bytes) + " " + std::to_string(file.modified_nanos);
-  return "unpacked-" + std::to_string(XXH3_64bits(facts.data(), facts.size()));
-}
-
-std::uint64_t bytes_in(const std::string& folder) {
-  std::uint64_t bytes = 0;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none))
-    if (entry.path().filename().string().starts_with("unpacked-")) bytes += entry.file_size(none);
-  return bytes;
-}
-
-std::string write_all(int descriptor, std::span<const char> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return std::string("its plain copy cannot be written: ") + std::strerror(written < 0 ? errno : EIO);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  return {};
-}
-
-/// Unpacks one file to `target`, a name that appears when all of it is there.
-Result<void> unpack(const DataFile& file, Packing packing, const std::string& target, std::uint64_t room, const UnpackOptions& options,
-                    const std::function<void(std::uint64_t)>& read) {
-  const auto wrong = [&](const std::string& text) { return Error{file.path + ": " + text}; };
+/// Unpacks one file; says what is wrong with it, or nothing.
+std::string unpack(const DataFile& file, Packing packing, PlainCopies& copies, const CopySink& sink) {
   const Descriptor source(::open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (source.value < 0) return wrong(std::string("cannot read: ") + std::strerror(errno));
-  const std::string writing = target + ".part";
-  const Descriptor copy(::open(writing.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (copy.value < 0) return wrong("cannot create " + writing + ": " + std::strerror(errno));
-  std::uint64_t out = 0;
-  const Sink sink = [&](std::span<const char> bytes) -> std::string {
-    out += bytes.size();
-    if (out > room)
-      return "unpacked files would take more than data.unpack_limit_gib = " + std::to_string(options.most_bytes >> 30U) + " GiB in " + options.folder +
-             "; raise it, or unpack the file yourself";
-    return write_all(copy.value, bytes);
-  };
+  if (source.value < 0) return std::string("cannot read: ") + std::strerror(errno);
   std::unique_ptr<Unpacker> unpacker;
   if (packing == Packing::gzip)
     unpacker = std::make_unique<Gunzip>();
@@ -167,20 +125,15 @@ Result<void> unpack(const DataFile& file, Packing packing, const std::string& ta
     if (got <= 0) break;
     problem = unpacker->take(std::span(piece).first(static_cast<std::size_t>(got)), sink);
     at += static_cast<std::uint64_t>(got);
-    read(static_cast<std::uint64_t>(got));
+    copies.read(static_cast<std::uint64_t>(got));
   }
-  if (problem.empty() && !unpacker->at_end()) problem = "is cut off: the compressed data ends in the middle";
-  if (problem.empty() && ::fsync(copy.value) != 0) problem = std::string("its plain copy cannot be written: ") + std::strerror(errno);
-  if (problem.empty() && std::rename(writing.c_str(), target.c_str()) != 0) problem = "cannot rename " + writing + ": " + std::strerror(errno);
-  if (problem.empty()) return {};
-  ::unlink(writing.c_str());
-  return wrong(problem);
+  return problem.empty() && !unpacker->at_end() ? "is cut off: the compressed data ends in the middle" : problem;
 }
 
 }  // namespace
 
 Result<void> unpack_files(std::vector<DataFile>& files, const UnpackOptions& options) {
-  std::uint64_t total = 0, done = 0;
+  std::uint64_t total = 0;
   std::vector<std::pair<DataFile*, Packing>> packed;
   for (DataFile& file : files) {
     const Packing packing = packing_of(file.path);
@@ -189,21 +142,10 @@ Result<void> unpack_files(std::vector<DataFile>& files, const UnpackOptions& opt
     packed.emplace_back(&file, packing);
     total += file.bytes;
   }
-  const auto read = [&](std::uint64_t bytes) {
-    done += bytes;
-    if (options.progress) options.progress(done, total);
-  };
+  PlainCopies copies(options, total);
   for (const auto& [file, packing] : packed) {
-    const std::string target = (fs::path(options.folder) / name_of(*file)).string();
-    std::error_code none;
-    if (fs::exists(target, none)) {
-      read(file->bytes);
-    } else {
-      const std::uint64_t used = bytes_in(options.folder);
-      if (auto unpacked = unpack(*file, packing, target, options.most_bytes - std::min(options.most_bytes, used), options, read); !unpacked) return unpacked;
-    }
-    file->content = target;
-    file->bytes = fs::file_size(target, none);
+    const auto fill = [&, packing = packing, file = file](const CopySink& sink) { return unpack(*file, packing, copies, sink); };
+    if (auto given = copies.give(*file, "", fill); !given) return given;
   }
   return {};
 }

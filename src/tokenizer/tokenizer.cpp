@@ -68,6 +68,7 @@ void TokenEncoder::encode(std::string_view text, const EncodeOptions& options, s
     append_lossy_utf8(valid_, text);
     text = valid_;
   }
+  if (options.count_special) count_special(text);
   parts_.clear();
   tokenizer_->raw_.cut(text, !options.special_in_text, parts_);
   for (const TextPart& part : parts_) {
@@ -91,6 +92,14 @@ void TokenEncoder::encode(std::string_view text, const EncodeOptions& options, s
     }
   }
   if (options.around) out.insert(out.end(), parts.after.begin(), parts.after.end());
+}
+
+void TokenEncoder::count_special(std::string_view text) {
+  for (const AddedTokenFinder* finder : {&tokenizer_->raw_, &tokenizer_->normalized_}) {
+    parts_.clear();
+    finder->cut(text, false, parts_);
+    for (const TextPart& part : parts_) special_spelled_ += part.token >= 0 && tokenizer_->special_[static_cast<std::size_t>(part.token)] ? 1 : 0;
+  }
 }
 
 void TokenEncoder::encode_part(std::string_view text, bool at_start, std::vector<std::int32_t>& out) {

@@ -56,6 +56,7 @@ class Tokenizer {
 struct EncodeOptions {
   bool around = false;           ///< with what the post-processor puts around a text, such as the beginning-of-sequence token
   bool special_in_text = false;  ///< text that spells a special token becomes it; else it is text
+  bool count_special = false;    ///< count special tokens that the text spells, whatever becomes of them
 };
 
 /// Encodes texts; one thread. What it has learnt of a text's pieces makes the next ones faster.
@@ -65,8 +66,12 @@ class TokenEncoder {
   /// Appends the ids of `text`, bytes that are no UTF-8 read as U+FFFD. Throws std::runtime_error where a pattern takes too many steps on it.
   void encode(std::string_view text, const EncodeOptions& options, std::vector<std::int32_t>& out);
   [[nodiscard]] const Tokenizer& tokenizer() const noexcept { return *tokenizer_; }
+  /// Special tokens that texts encoded with `count_special` spell.
+  [[nodiscard]] std::uint64_t special_spelled() const noexcept { return special_spelled_; }
+  void set_special_spelled(std::uint64_t count) noexcept { special_spelled_ = count; }
 
  private:
+  void count_special(std::string_view text);
   void encode_part(std::string_view text, bool at_start, std::vector<std::int32_t>& out);
   std::shared_ptr<const Tokenizer> tokenizer_;
   Normalizer normalizer_;
@@ -75,6 +80,7 @@ class TokenEncoder {
   std::vector<TextPart> parts_, inner_;
   std::string valid_, normal_;
   PieceList list_;
+  std::uint64_t special_spelled_ = 0;
 };
 
 /// Turns tokens to text as they come: gives what is complete, and holds back the beginning of a character. One thread.

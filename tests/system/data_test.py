@@ -1,6 +1,7 @@
 """Validation beside the training, compressed files, and what `troupe data inspect` shows."""
 import gzip
 import json
+import pathlib
 import random
 import re
 import subprocess
@@ -112,6 +113,33 @@ class DataTest(unittest.TestCase):
         code, output = job.train(*blend[:2], "--data.blend_weights", "0,0,0")
         self.assertNotEqual(code, 0)
         self.assertIn("data.blend_weights: no weight is above 0", output)
+
+    def test_parquet_gives_the_run_that_its_texts_as_json_lines_give(self):
+        table = pathlib.Path(__file__).parents[1] / "data/tables/rows.parquet"  # written by pyarrow 26
+        texts = [f"row {i}: " + "the quick brown fox "[:3 + i % 17] + "\n" * (i % 3) + "é" * (i % 2) for i in range(120)]
+        lines, rows = self.job(steps=6), self.job(steps=3)
+        (lines.folder / "data.jsonl").write_text("".join(json.dumps({"content": text}) + "\n" for text in texts))
+        parquet = ("--training.dataset", "parquet", "--training.dataset_path", table)
+        if not (pathlib.Path(TROUPE).resolve().parents[1] / "lib/libtroupe_parquet.so").exists():
+            code, output = rows.train(*parquet)
+            self.assertNotEqual(code, 0)
+            self.assertIn("this build of Troupe reads no Parquet or Arrow files", output)
+            self.assertIn("run tools/setup.sh --parquet and build again", output)
+            return
+        code, output = rows.train(*parquet)
+        self.assertNotEqual(code, 0)
+        self.assertIn('rows.parquet: has no column "text"; its columns are id, content', output)
+        key = ("--data.text_key", "content")
+        before = self.inspect(rows, "--step", 2, "--rank", 1, "--nproc", 2, *parquet, *key)
+        self.assertEqual(before.returncode, 0, before.stderr)
+        for document, row in re.findall(r"document (\d+) \([^)]*rows.parquet, row (\d+)\)", before.stdout):
+            self.assertEqual(document, row)
+        self.assertIn("rows.parquet, row ", before.stdout)
+        self.train(rows, *parquet, *key, ranks=2)
+        self.train(rows, *parquet, *key, "--training.steps", 6, ranks=2)  # goes on
+        self.train(lines, "--training.dataset", "jsonl", "--training.dataset_path", lines.folder / "data.jsonl", *key, ranks=2)
+        self.assertEqual([line["digest"] for line in rows.metrics()], [line["digest"] for line in lines.metrics()])
+        self.assertIn(f"digest of the step, as in metrics.jsonl: {rows.metrics()[1]['digest']}\n", before.stdout)
 
     def inspect(self, job, *arguments):
         return subprocess.run([TROUPE, "data", "inspect", str(job.config), *map(str, arguments)], capture_output=True, text=True, timeout=60)

@@ -16,7 +16,7 @@ def byte_alphabet():
     return {byte: chr(byte if byte in printable else next(spare)) for byte in range(256)}
 
 
-def trained_tokenizer(text, merges=40):
+def trained_tokenizer(text, merges=40, more=()):
     """tokenizer.json of a byte-level BPE whose merges are the most frequent pairs of the words of `text`."""
     alphabet = byte_alphabet()
     words = collections.Counter(tuple(alphabet[byte] for byte in (" " + word).encode()) for word in text.split())
@@ -43,7 +43,7 @@ def trained_tokenizer(text, merges=40):
                     i += 1
             merged[tuple(out)] += count
         words = merged
-    marks = [{"id": len(vocab) + i, "content": mark, "special": True} for i, mark in enumerate(("<bos>", "<eos>"))]
+    marks = [{"id": len(vocab) + i, "content": mark, "special": True} for i, mark in enumerate(("<bos>", "<eos>", *more))]
     return json.dumps({"added_tokens": marks, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}, "decoder": {"type": "ByteLevel"},
                        "model": {"type": "BPE", "vocab": vocab, "merges": learnt}})
 
@@ -73,9 +73,26 @@ class TokenizerTest(unittest.TestCase):
         self.assertEqual(text.numbers(), shards.numbers())
         self.train(text, "--ranks-in-process", 2, "--overwrite", "--training.global_batch_size", 2)
         self.train(two, "--ranks-in-process", 1, "--training.global_batch_size", 2)
-        self.assertEqual([line["data_digest"] for line in text.metrics() if "data_digest" in line], [line["data_digest"] for line in two.metrics() if "data_digest" in line])
+        digests = [line["digest"] for line in text.metrics()]
+        self.assertGreater(len(set(digests)), 1, digests)
+        self.assertEqual(digests, [line["digest"] for line in two.metrics()])
         for one, other in zip(text.metrics(), two.metrics(), strict=True):
             self.assertAlmostEqual(one["loss"], other["loss"], places=5)
+
+    def test_the_answers_of_conversations_alone_are_trained_on_whatever_the_ranks(self):
+        runs = []
+        for ranks in (1, 2):
+            job = self.job(steps=4)
+            (job.assets / "tokenizer.json").write_text(trained_tokenizer("a question and an answer", more=("<|im_start|>", "<|im_end|>")))
+            (job.folder / "chat.jsonl").write_text("".join(json.dumps({"messages": [
+                {"role": "user", "content": f"a question {i} " * (1 + i % 3)}, {"role": "assistant", "content": f"an answer {i * i}"}]}) + "\n" for i in range(40)))
+            self.train(job, "--nproc", ranks, "--training.dataset", "jsonl", "--training.dataset_path", job.folder / "chat.jsonl", "--data.records", "messages",
+                       "--training.global_batch_size", 4)
+            runs.append(job)
+        for one, two in zip(*(job.metrics() for job in runs), strict=True):
+            self.assertEqual((one["digest"], one["step_tokens"]), (two["digest"], two["step_tokens"]))
+            self.assertAlmostEqual(one["loss"], two["loss"], places=4)
+            self.assertTrue(0 < one["step_tokens"] < 4 * 32, one)
 
     def test_a_vocabulary_smaller_than_the_tokenizers_is_refused_with_both_numbers(self):
         job = self.job()
@@ -97,7 +114,7 @@ class TokenizerTest(unittest.TestCase):
     def test_tokenizing_that_is_stopped_goes_on(self):
         job = self.job()
         data = job.folder / "data.txt"
-        data.write_text("\n%\n".join([data.read_text().replace("%", "-")] * 900))
+        data.write_text("\n%\n".join([data.read_text().replace("%", "-")] * 1800))
         arguments = (job.folder / "tokens", "--part-mib", 1, "--threads", 1, "--model.hf_assets_path", job.assets)
         process = job.start(*arguments, command="tokenize")
         shard = job.folder / "tokens" / "shard-00000.tokens"
@@ -105,11 +122,15 @@ class TokenizerTest(unittest.TestCase):
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         code, output = finish(process)
-        if code != 0:  # it was not done before the signal came
-            self.assertIn("call this again to go on", output)
-            code, output = finish(job.start(*arguments, command="tokenize"))
-            self.assertIn("made before", output)
+        self.assertEqual(code, 1, output)
+        self.assertIn("call this again to go on", output)
+        whole = shard.read_bytes()
+        shard.write_bytes(whole[:-1])  # what is cut off is made again, whatever its name
+        code, output = finish(job.start(*arguments, command="tokenize"))
         self.assertEqual(code, 0, output)
+        self.assertEqual(shard.read_bytes(), whole)
+        code, output = finish(job.start(*arguments, command="tokenize"))
+        self.assertRegex(output, r"(\d+) shards \(\1 made before\)")
 
 
 if __name__ == "__main__":

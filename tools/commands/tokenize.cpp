@@ -18,8 +18,8 @@
 namespace troupe {
 namespace {
 
-Result<void> make_shards(const JobConfig& config, const std::shared_ptr<const Tokenizer>& tokenizer, const TokenizeRequest& request,
-                         const SignalQueue& signals) {
+Result<void> make_shards(const JobConfig& config, const std::shared_ptr<const Tokenizer>& tokenizer, const RecordEncoding& encoding,
+                         const TokenizeRequest& request, const SignalQueue& signals) {
   const auto clock = make_system_clock();
   const bool terminal = ::isatty(STDERR_FILENO) == 1;
   const auto write = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); };
@@ -40,7 +40,7 @@ Result<void> make_shards(const JobConfig& config, const std::shared_ptr<const To
   std::atomic<bool> stopped{false};
   TokenizeOptions options{.folder = request.folder};
   options.threads = request.threads > 0 ? request.threads : std::max(1U, std::thread::hardware_concurrency());
-  options.special_in_text = config.data.special_tokens_in_text;
+  options.encoding = encoding;
   options.part_bytes = std::max<std::uint64_t>(request.part_mib, 1) << 20U;
   options.progress = [&](std::uint64_t done, std::uint64_t total) {
     bar.update(done, total);
@@ -55,6 +55,10 @@ Result<void> make_shards(const JobConfig& config, const std::shared_ptr<const To
                                 made->tokens, static_cast<double>(made->text_bytes) / static_cast<double>(std::max<std::uint64_t>(made->tokens, 1)),
                                 made->shards, made->kept > 0 ? fmt::format(" ({} made before)", made->kept) : "", seconds)
                         .c_str());
+  if (made->special > 0)
+    std::printf("%s", fmt::format("the texts spell {} special tokens: {} (data.special_tokens_in_text)\n", made->special,
+                                  encoding.special_in_text ? "they are those tokens" : "they are text like any other")
+                          .c_str());
   return {};
 }
 
@@ -68,15 +72,16 @@ int tokenize(const TokenizeRequest& request) {
   const SignalQueue signals({SIGINT, SIGTERM});
   const auto config = JobConfig::load(request.config, request.overrides);
   if (!config) return failed(config.error().message, exit_usage);
-  const auto tokenizer = open_tokenizer(config->model.hf_assets_path);
-  if (!tokenizer) return failed(tokenizer.error().message, exit_usage);
-  if (!*tokenizer) return failed("model.hf_assets_path names no tokenizer; bytes as tokens need no shards", exit_usage);
-  for (const std::string& warning : (*tokenizer)->parts().warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
-  if (config->data.dataset != "text" && config->data.dataset != "jsonl")
-    return failed("training.dataset: \"" + config->data.dataset + "\" is tokens already; text and jsonl can be tokenized", exit_usage);
+  const auto how = document_options(config->data, config->model.hf_assets_path);
+  if (!how) return failed(how.error().message, exit_usage);
+  const auto& tokenizer = how->tokenizer;
+  if (!tokenizer) return failed("model.hf_assets_path names no tokenizer; bytes as tokens need no shards", exit_usage);
+  for (const std::string& warning : tokenizer->parts().warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  if (config->data.dataset == "tokens" || config->data.dataset == "megatron")
+    return failed("training.dataset: \"" + config->data.dataset + "\" is tokens already; text, jsonl, parquet and arrow can be tokenized", exit_usage);
   if (!config->data.blend_weights.empty())
     return failed("data.blend_weights: shards are made of one source; call this once for each, with --training.dataset_path", exit_usage);
-  if (auto made = make_shards(*config, *tokenizer, request, signals); !made) return failed(made.error().message, exit_failed);
+  if (auto made = make_shards(*config, tokenizer, how->encoding, request, signals); !made) return failed(made.error().message, exit_failed);
   return exit_done;
 }
 

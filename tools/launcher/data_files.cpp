@@ -48,10 +48,27 @@ void write(const fs::path& file, const Files& files) {
   if (stream) fs::rename(beside, file, ignored);
 }
 
+/// The files behind the paths of tokens: those of folders of shards, or Megatron's two.
+std::vector<std::string> patterns_of(const DataSettings& data) {
+  if (data.dataset != "tokens" && data.dataset != "megatron") return data.dataset_path;
+  std::vector<std::string> patterns;
+  for (const std::string& path : data.dataset_path) {
+    if (path.starts_with('!')) continue;
+    if (data.dataset == "tokens") {
+      patterns.push_back(path + "/*");
+      continue;
+    }
+    const bool named = path.ends_with(".idx") || path.ends_with(".bin");
+    const std::string prefix = named ? path.substr(0, path.size() - 4) : path;
+    patterns.insert(patterns.end(), {prefix + ".idx", prefix + ".bin"});
+  }
+  return patterns;
+}
+
 }  // namespace
 
 std::vector<std::string> compare_data_files(const JobConfig& config, const fs::path& run_folder, bool goes_on) {
-  const auto found = find_data_files(config.data.dataset_path);
+  const auto found = find_data_files(patterns_of(config.data));
   if (!found) return {};  // the ranks, perhaps on other hosts, say it where they cannot read them either
   Files now;
   for (const DataFile& file : *found) now[fs::absolute(file.path).string()] = {file.bytes, file.modified_nanos};

@@ -80,7 +80,7 @@ Result<ExportPlan> plan_export(const JobConfig& config, Storage& storage) {
   const auto tokenizer = open_tokenizer(config.model.hf_assets_path);
   if (!tokenizer) return tokenizer.error();
   plan.facts.bos = *tokenizer ? (*tokenizer)->parts().bos : ByteTokenizer::bos;
-  plan.facts.eos = *tokenizer ? (*tokenizer)->parts().eos : ByteTokenizer::eos;
+  if (const std::optional<std::int32_t> eos = *tokenizer ? (*tokenizer)->parts().eos : ByteTokenizer::eos) plan.facts.eos = {*eos};
   if (!config.checkpoint.initial_load_in_hf || !config.checkpoint.initial_load_path) return plan;
   const std::filesystem::path from = *config.checkpoint.initial_load_path;
   if (!storage.exists(from / "config.json")) return plan;

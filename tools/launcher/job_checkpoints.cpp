@@ -85,17 +85,23 @@ void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config,
   if (config_.checkpoint.last_save_in_hf && position.model_only) export_weights(parts.step, log);
 }
 
-/// The checkpoint stays sealed whatever becomes of this.
 void JobCheckpoints::export_weights(Step step, Log& log) {
-  const std::filesystem::path out = store_.sealed_folder(step).string() + "-hf";
-  if (auto removed = storage_->remove(out); !removed) throw std::runtime_error(removed.error().message);  // of an earlier run of this folder to the same step
-  const auto found = store_.open(step);
-  if (!found) throw std::runtime_error(found.error().message);
-  const auto plan = plan_export(config_, *storage_);
-  if (!plan) throw std::runtime_error("checkpoint.last_save_in_hf: " + plan.error().message);
-  if (auto written = export_hugging_face(*found, *storage_, *plan, out); !written)
-    throw std::runtime_error(fmt::format("checkpoint.last_save_in_hf: {} is sealed, but {}", found->folder.string(), written.error().message));
+  const std::filesystem::path folder = store_.sealed_folder(step), out = folder.string() + "-hf";
+  if (const auto written = write_export(step, out); !written)
+    return log.warning(
+        fmt::format("checkpoint.last_save_in_hf: {} is sealed, but its weights for Hugging Face were not written: {}; when that is mended, "
+                    "`troupe convert {} --to hf {}` writes them",
+                    folder.string(), written.error().message, folder.string(), out.string()));
   log.info(fmt::format("weights for Hugging Face in {}", out.string()));
+}
+
+Result<void> JobCheckpoints::write_export(Step step, const std::filesystem::path& out) {
+  if (auto removed = storage_->remove(out); !removed) return removed;  // of an earlier run of this folder to the same step
+  const auto found = store_.open(step);
+  if (!found) return found.error();
+  const auto plan = plan_export(config_, *storage_);
+  if (!plan) return plan.error();
+  return export_hugging_face(*found, *storage_, *plan, out);
 }
 
 }  // namespace troupe

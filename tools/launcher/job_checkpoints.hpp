@@ -36,7 +36,9 @@ class JobCheckpoints {
 
  private:
   void clear_branch(Log& log);
+  /// A checkpoint that is sealed stays so, and the run goes on, whatever becomes of this.
   void export_weights(Step step, Log& log);
+  [[nodiscard]] Result<void> write_export(Step step, const std::filesystem::path& out);
 
   JobConfig config_;
   std::unique_ptr<Storage> storage_;

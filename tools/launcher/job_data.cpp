@@ -15,7 +15,7 @@ LoaderOptions loader_options(const JobConfig& config, std::uint32_t rank, std::u
   LoaderOptions options;
   options.layout = {static_cast<std::uint32_t>(config.training.local_batch_size), static_cast<std::uint32_t>(config.training.seq_len),
                     config.data.isolate_documents};
-  options.blend = config.data.blend_weights;
+  options.blend = blend_of(config.data);
   options.sampler = sampler_options(config.data, config.debug.seed, config.training.seq_len);
   options.rank = rank;
   options.ranks = world;

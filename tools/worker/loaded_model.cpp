@@ -28,6 +28,17 @@ struct Source {
   std::shared_ptr<const Tokenizer> tokenizer = {};  ///< null: tokens are bytes
 };
 
+/// As transformers' generate takes them.
+Result<std::vector<std::int32_t>> stop_tokens_of(const ModelFacts& facts, const std::filesystem::path& folder, Storage& storage) {
+  std::vector<std::int64_t> ids = facts.eos;
+  if (const auto file = folder / "generation_config.json"; storage.exists(file)) {
+    const auto text = read_text(storage, file.string(), std::uint64_t{1} << 24U);
+    if (!text) return text.error();
+    if (auto named = stop_tokens_of_generation_config(*text); !named.empty()) ids = std::move(named);
+  }
+  return std::vector<std::int32_t>(ids.begin(), ids.end());
+}
+
 Result<Source> source_of(const std::filesystem::path& folder, const std::vector<std::string>& more, Storage& storage) {
   if (storage.exists(folder / "manifest.json")) {
     auto found = open_checkpoint_at(folder, storage);
@@ -57,7 +68,9 @@ Result<Source> source_of(const std::filesystem::path& folder, const std::vector<
   const auto tokenizer = open_tokenizer(assets);
   if (!tokenizer) return tokenizer.error();
   source.tokenizer = *tokenizer;
-  if (facts->eos) source.stop_tokens.push_back(static_cast<std::int32_t>(*facts->eos));
+  const auto stop_tokens = stop_tokens_of(*facts, folder, storage);
+  if (!stop_tokens) return stop_tokens.error();
+  source.stop_tokens = *stop_tokens;
   return source;
 }
 

@@ -24,6 +24,24 @@ std::string refusal(const std::string& more) {
   return facts ? "accepted" : facts.error().message;
 }
 
+TEST(HuggingFaceConfig, EveryIdThatEndsATextIsKept) {
+  const auto eos_of = [](const std::string& more) { return read_model_facts(config_with(more), "llama3", "config.json")->eos; };
+  EXPECT_THAT(eos_of(R"(,"eos_token_id":2)"), ElementsAre(2));
+  EXPECT_THAT(eos_of(R"(,"eos_token_id":[128001,128008,128009])"), ElementsAre(128001, 128008, 128009));
+  EXPECT_THAT(eos_of(R"(,"eos_token_id":[-1,3,18446744073709551615,2147483648,1.5,"4"])"), ElementsAre(3)) << "what cannot be an id is none";
+  EXPECT_THAT(eos_of(R"(,"eos_token_id":null)"), IsEmpty());
+  EXPECT_THAT(stop_tokens_of_generation_config(R"({"eos_token_id":[5,6]})"), ElementsAre(5, 6));
+  EXPECT_THAT(stop_tokens_of_generation_config("[]"), IsEmpty());
+  ModelFacts facts = *read_model_facts(config_with(R"(,"eos_token_id":[7,8])"), "llama3", "config.json");
+  EXPECT_THAT(read_model_facts(write_model_facts(facts, "llama3", StoredType::f32), "llama3", "config.json")->eos, ElementsAre(7, 8));
+}
+
+TEST(HuggingFaceConfig, NumbersBeyondReasonAreRefused) {
+  for (const char* number : {"18446744073709551615", "9223372036854775807", "2147483648", "-1", "0", "1.5", "\"8\""})
+    EXPECT_THAT(refusal(std::string(R"(,"head_dim":)") + number), HasSubstr("expected a positive whole number")) << number;
+  EXPECT_THAT(refusal(R"(,"rope_scaling":{"rope_type":"llama3","factor":-8,"original_max_position_embeddings":64})"), HasSubstr("expected a positive number"));
+}
+
 TEST(HuggingFaceConfig, TheSameModelHasNoDifferences) {
   const auto theirs = read_model_facts(config_with(""), "llama3", "config.json");
   ASSERT_TRUE(theirs) << theirs.error().message;

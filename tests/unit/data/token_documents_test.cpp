@@ -3,6 +3,7 @@
 
 #include <fstream>
 
+#include "src/base/clock.hpp"
 #include "src/data/loader.hpp"
 #include "src/data/megatron_documents.hpp"
 #include "src/data/open_documents.hpp"
@@ -81,7 +82,7 @@ TEST_F(TokenDocumentsTest, ShardsHoldTheTokensOfEachDocument) {  // B011
 
 TEST_F(TokenDocumentsTest, SpelledOutMarksAreTextAndDocumentsStayWhole) {  // B043
   const auto plain = shards({.folder = folder_.path() / "plain"}, "{\"text\": \"a</s>b\"}\n");
-  const auto parsed = shards({.folder = folder_.path() / "parsed", .special_in_text = true}, "{\"text\": \"a</s>b\"}\n");
+  const auto parsed = shards({.folder = folder_.path() / "parsed", .encoding = {.special_in_text = true}}, "{\"text\": \"a</s>b\"}\n");
   EXPECT_EQ(plain->documents(), 1U);
   EXPECT_EQ(document(*plain, 0), Tokens({2})) << "the letters a and b, and five characters that are no tokens";
   EXPECT_EQ(document(*parsed, 0), Tokens({0, 4, 1}));
@@ -108,6 +109,54 @@ TEST_F(TokenDocumentsTest, InterruptedWorkGoesOnWithTheShardThatItStoodIn) {
   }();
   ASSERT_TRUE(whole && anew);
   for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(document(**whole, i), document(**anew, i));
+}
+
+TEST_F(TokenDocumentsTest, AShardThatIsCutOffOrDamagedIsMadeAgain) {
+  const auto text = corpus(three);
+  const auto with = tokenizer();
+  const TokenizeOptions options{.folder = folder_.path() / "t"};
+  ASSERT_TRUE(tokenize_corpus(text, with, options));
+  const auto file = options.folder / "shard-00000.tokens";
+  const std::string good = testing::read_file(file);
+  std::string changed = good;
+  changed.back() = static_cast<char>(changed.back() ^ 1);
+  for (const std::string& bytes : {good.substr(0, good.size() - 1), good.substr(0, 3), std::string(), changed}) {
+    std::ofstream(file, std::ios::binary) << bytes;
+    const auto again = tokenize_corpus(text, with, options);
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(again->kept, 0U) << bytes.size() << " bytes";
+    EXPECT_EQ(testing::read_file(file), good);
+  }
+  EXPECT_EQ(tokenize_corpus(text, with, options)->kept, 1U);
+}
+
+TEST_F(TokenDocumentsTest, AFileThatChangesUnderARunIsToldAndOneThatIsCutOffEndsIt) {
+  const auto clock = make_system_clock();
+  std::vector<std::string> warnings;
+  LoaderOptions options{.layout = {1, 4}, .sampler = {.shuffle = false}};
+  options.clock = clock.get();
+  options.warn = [&](const std::string& text) { warnings.push_back(text); };
+  std::vector<std::byte> batch(options.layout.bytes());
+  struct NoStream final : Stream {
+  } stream;
+  const auto look_at = [&](const std::shared_ptr<const TokenDocuments>& documents, const std::filesystem::path& file) {
+    const auto loader = make_loader(Corpora{documents}, options);
+    warnings.clear();
+    loader->load(stream, Step{1}, Micro{0}, batch);
+    EXPECT_TRUE(warnings.empty()) << warnings.front();
+    std::filesystem::last_write_time(file, std::filesystem::last_write_time(file) + std::chrono::hours(1));
+    loader->load(stream, Step{2}, Micro{0}, batch);
+    loader->load(stream, Step{3}, Micro{0}, batch);
+    EXPECT_THAT(warnings, ::testing::ElementsAre(HasSubstr(file.string() + " was changed while the run reads it")));
+    std::filesystem::resize_file(file, std::filesystem::file_size(file) * 3 / 4);
+    EXPECT_THROW(loader->load(stream, Step{2200}, Micro{0}, batch), std::runtime_error);
+  };
+  std::string lines;  // several pages, so that what was cut off cannot be touched
+  for (int i = 0; i < 3000; ++i) lines += "{\"text\": \"ababab\"}\n";
+  look_at(shards({.folder = folder_.path() / "t"}, lines), folder_.path() / "t" / "shard-00000.tokens");
+  const auto opened = open_megatron(megatron({std::vector<std::uint16_t>(9000, 7)}, {0, 1}), {.vocabulary = 100});
+  ASSERT_TRUE(opened) << opened.error().message;
+  look_at(*opened, folder_.path() / "data.bin");
 }
 
 TEST_F(TokenDocumentsTest, ShardsOfAnotherTokenizerAreRefused) {
@@ -139,7 +188,7 @@ TEST_F(TokenDocumentsTest, DamagedShardsAreRefusedByName) {
     (void)problem(changed);
     changed[at] = good[at];
   }
-  changed[sizeof(TokenShardHeader) + 1] = 0x7f;
+  changed[good.size() - 1] = 0x7f;  // of the last id
   EXPECT_THAT(problem(changed), HasSubstr("in a vocabulary of 5: the shard is damaged"));
 }
 

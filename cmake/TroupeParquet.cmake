@@ -1,0 +1,31 @@
+# The plug-in that reads Parquet and Arrow files. TROUPE_PARQUET=auto builds it where Arrow's C++ libraries are found: those of the pyarrow wheel that
+# tools/setup.sh --parquet fetches, or installed ones (libarrow-dev and libparquet-dev of Apache's packages); "on" demands them. After this,
+# TROUPE_PARQUET_FOUND says whether they are there, and troupe::arrow exists. Nothing but the plug-in is linked with them.
+set(TROUPE_PARQUET auto CACHE STRING "build the plug-in for Parquet and Arrow files: auto (where Arrow is found), on or off")
+set_property(CACHE TROUPE_PARQUET PROPERTY STRINGS auto on off)
+set(TROUPE_ARROW_ROOT "${CMAKE_SOURCE_DIR}/third_party/site/pyarrow" CACHE PATH "folder with Arrow's libraries and include/: that of the pyarrow wheel")
+set(TROUPE_PARQUET_FOUND OFF)
+if(TROUPE_PARQUET STREQUAL "off" OR TROUPE_SANITIZE)   # Arrow's libraries are not instrumented
+  return()
+endif()
+
+find_path(TROUPE_ARROW_INCLUDE parquet/arrow/reader.h HINTS "${TROUPE_ARROW_ROOT}/include")
+find_library(TROUPE_ARROW arrow HINTS "${TROUPE_ARROW_ROOT}" "${TROUPE_ARROW_ROOT}/lib")
+find_library(TROUPE_PARQUET_LIBRARY parquet HINTS "${TROUPE_ARROW_ROOT}" "${TROUPE_ARROW_ROOT}/lib")
+set(troupe_parquet_missing "")
+foreach(piece TROUPE_ARROW_INCLUDE TROUPE_ARROW TROUPE_PARQUET_LIBRARY)
+  if(NOT ${piece})
+    list(APPEND troupe_parquet_missing ${piece})
+  endif()
+endforeach()
+if(NOT troupe_parquet_missing)
+  set(TROUPE_PARQUET_FOUND ON)
+  add_library(troupe::arrow INTERFACE IMPORTED)
+  target_link_libraries(troupe::arrow INTERFACE "${TROUPE_PARQUET_LIBRARY}" "${TROUPE_ARROW}")
+  target_include_directories(troupe::arrow SYSTEM INTERFACE "${TROUPE_ARROW_INCLUDE}")
+  message(STATUS "Parquet plug-in: ${TROUPE_PARQUET_LIBRARY}")
+elseif(TROUPE_PARQUET STREQUAL "on")
+  message(FATAL_ERROR "TROUPE_PARQUET=on, but not found: ${troupe_parquet_missing}. tools/setup.sh --parquet fetches all of it; or set these variables to files")
+else()
+  message(STATUS "Parquet plug-in: not built, not found: ${troupe_parquet_missing} (tools/setup.sh --parquet)")
+endif()
