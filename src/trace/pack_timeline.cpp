@@ -94,13 +94,9 @@ class Packer {
     packed.compressed = deflated(bytes);
     packed.spans = spans_;
     packed.letters = letters_;
-    const json header{{"version", 1},           {"title", title},
-                      {"length", since(last_)}, {"ranks", ranks},
-                      {"names", names_},        {"rows", rows_},
-                      {"counters", counters_},  {"marks", marks_},
-                      {"steps", steps},         {"columns", columns},
-                      {"bytes", bytes.size()},  {"spans", spans_},
-                      {"letters", letters_},    {"letters_with_one_end", half_letters_}};
+    const json header{{"version", 1},       {"title", title},        {"length", since(last_)}, {"ranks", ranks},      {"names", names_},
+                      {"rows", rows_},      {"counters", counters_}, {"marks", marks_},        {"steps", steps},      {"cut", timeline_.steps.has_value()},
+                      {"columns", columns}, {"bytes", bytes.size()}, {"spans", spans_},        {"letters", letters_}, {"letters_with_one_end", half_letters_}};
     packed.header = header.dump(-1, ' ', false, json::error_handler_t::replace);
     return packed;
   }

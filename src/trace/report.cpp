@@ -8,6 +8,8 @@
 namespace troupe {
 namespace {
 
+constexpr int least_gain = 200;  ///< a slot that gains less than this part of a step is not worth its memory
+
 struct Interval {
   Nanos start, end;
 };
@@ -29,7 +31,9 @@ std::string waited_for(std::string_view letter, std::string_view edge) {
 
 class Reporter {
  public:
-  Reporter(const RunTimeline& timeline, const std::vector<EdgeSlots>& edges) : timeline_(timeline), causes_(timeline), edges_(edges) {
+  Reporter(const RunTimeline& timeline, const std::vector<EdgeSlots>& edges, std::optional<SlotReplay> replay)
+      : timeline_(timeline), causes_(timeline), edges_(edges) {
+    report_.replay = std::move(replay);
     for (const LaneSpan& op : causes_.operations()) {
       Ends& ends = ends_[{op.rank, op.where.step}];
       ends.any = std::max(op.ended, ends.any.value_or(op.ended));
@@ -55,8 +59,10 @@ class Reporter {
     for (const LaneSpan& op : causes_.operations()) {
       if (op.where.step > Step{0} && op.lane == "compute") seen.insert(op.where.step);
     }
+    if (seen.empty()) return Error{"the timeline holds no compute operation"};
+    const std::pair held{*seen.begin(), *seen.rbegin()};
     if (wanted) std::erase_if(seen, [&](Step step) { return step < wanted->first || step > wanted->second; });
-    if (seen.empty()) return Error{"the timeline holds no compute operation" + std::string(wanted ? " of these steps" : "")};
+    if (seen.empty()) return no_such_steps(*wanted, held);
     if (!wanted && seen.size() > 1) seen.erase(seen.begin());
     report_.first = *seen.begin();
     report_.last = *seen.rbegin();
@@ -180,47 +186,49 @@ class Reporter {
     if (span > Nanos{0}) report_.bubble = std::max(0.0, 1 - static_cast<double>(busy.count()) / static_cast<double>(span.count()));
   }
 
-  /// Backwards from the step's last operation on the rank that ends last: each time to what the operation waited for.
+  /// Backwards from the last operation of the rank whose steps took longest, to where its window begins: each time to what the operation waited for.
   void add_path() {
+    const auto length = [](const auto& window) { return window.second.end - window.second.start; };
+    const auto slowest = std::ranges::max_element(windows_, {}, length);
+    if (slowest == windows_.end()) return;
+    const auto [rank, window] = *slowest;
     const LaneSpan* at = nullptr;
-    Nanos start = Nanos::max();
-    for (const auto& [rank, window] : windows_) {
-      start = std::min(start, window.start);
-      for (const std::string_view name : causes_.lanes(rank)) {
-        for (const LaneSpan& op : causes_.lane(rank, name))
-          if (op.ended <= window.end && (at == nullptr || op.ended > at->ended) && name == (causes_.lane(rank, "comm").empty() ? name : "comm")) at = &op;
-      }
+    for (const std::string_view name : causes_.lanes(rank)) {
+      for (const LaneSpan& op : causes_.lane(rank, name))
+        if (op.ended == window.end) at = &op;
     }
-    if (at == nullptr) return;
-    Nanos until = at->ended;
-    report_.path_length = until - start;
-    while (at != nullptr && until > start) {
-      TraceReport::Hop hop{timeline_.ranks[at->rank].rank, std::string(at->lane), std::string(at->name), at->where.step, {}, {}, {}};
-      Nanos began = std::max(at->started, start);
-      const LaneSpan* late = at;  // a collective can go on when the last rank has come: what kept that one is the cause
-      if (at->together && *at->together > at->started + Nanos{1000} && at->last_rank != at->rank) {
-        for (const LaneSpan& op : causes_.lane(at->last_rank, at->lane))
-          if (op.name == at->name && op.where == at->where) late = &op;
-        began = std::max(*at->together, start);
-        hop.via = "rank " + std::to_string(timeline_.ranks[at->last_rank].rank.value()) + ", ";
-      }
-      hop.length = std::max(Nanos{0}, until - began);
-      const Cause cause = causes_.cause_of(*late);
-      hop.via += cause.kind == Cause::Kind::letter   ? waited_for(cause.letter, cause.edge)
-                 : cause.kind == Cause::Kind::lane   ? "the operation before"
-                 : cause.kind == Cause::Kind::device ? "another lane"
-                                                     : "the start";
-      const LaneSpan* const previous = cause.predecessor ? &causes_.operations()[*cause.predecessor] : nullptr;
-      const Nanos reached = previous != nullptr ? std::clamp(previous->ended, start, began) : start;
-      hop.gap = began - reached;
-      report_.path_kinds[std::string(at->kind())] += hop.length;
-      report_.path_gaps += hop.gap;
-      report_.path.push_back(std::move(hop));
-      if (previous == nullptr || previous->ended >= until) break;
-      until = std::min(previous->ended, began);
-      at = previous;
+    Nanos until = window.end;
+    report_.path_length = window.end - window.start;
+    while (at != nullptr && until > window.start && report_.path.size() < causes_.operations().size()) {
+      const Cause cause = add_hop(*at, window.start, until);
+      at = cause.predecessor ? &causes_.operations()[*cause.predecessor] : nullptr;
+      until -= report_.path.back().length + report_.path.back().gap;
     }
     std::ranges::reverse(report_.path);
+  }
+
+  /// What of the time before `until` an operation of the path took, and what it waited before.
+  Cause add_hop(const LaneSpan& op, Nanos start, Nanos until) {
+    TraceReport::Hop hop{timeline_.ranks[op.rank].rank, std::string(op.lane), std::string(op.name), op.where.step, {}, {}, {}};
+    const LaneSpan* late = &op;  // a collective can go on when the last rank has come: what kept that one is the cause
+    if (op.together && *op.together > op.started + Nanos{1000} && op.last_rank != op.rank) {
+      for (const LaneSpan& other : causes_.lane(op.last_rank, op.lane))
+        if (other.name == op.name && other.where == op.where && other.started == *op.together) late = &other;
+      if (late != &op) hop.via = "rank " + std::to_string(timeline_.ranks[op.last_rank].rank.value()) + ", ";
+    }
+    const Nanos began = std::clamp(late->started, start, until);
+    Cause cause = causes_.cause_of(*late);
+    hop.via += cause.kind == Cause::Kind::letter   ? waited_for(cause.letter, cause.edge)
+               : cause.kind == Cause::Kind::lane   ? "the operation before"
+               : cause.kind == Cause::Kind::device ? "another lane"
+               : cause.predecessor                 ? "what the timeline does not show"
+                                                   : "the start";
+    hop.length = until - began;
+    hop.gap = began - (cause.predecessor ? std::clamp(causes_.operations()[*cause.predecessor].ended, start, began) : start);
+    report_.path_kinds[std::string(op.kind())] += hop.length;
+    report_.path_gaps += hop.gap;
+    report_.path.push_back(std::move(hop));
+    return cause;
   }
 
   /// Compute stood idle; whatever the chain of causes meets that waited for a slot within that time is to blame for so much of it.
@@ -234,15 +242,22 @@ class Reporter {
         reached = std::max(reached, op.ended);
       }
     }
+    if (report_.replay)
+      for (const auto& [edge, step] : report_.replay->with_one_more) blamed.try_emplace(edge);
     for (const auto& [edge, waited] : blamed) {
-      TraceReport::Advice advice{edge, waited, 0, 0};
+      TraceReport::Advice advice{edge, waited, 0, 0, Nanos{0}};
       if (const auto known = std::ranges::find(edges_, edge, &EdgeSlots::edge); known != edges_.end()) {
         advice.slots = known->slots;
         advice.slot_bytes = known->slot_bytes;
       }
+      if (report_.replay) {
+        const auto more = report_.replay->with_one_more.find(edge);
+        if (more != report_.replay->with_one_more.end()) advice.gained = report_.replay->step - more->second;
+        if (advice.gained < report_.replay->step / least_gain) continue;
+      }
       report_.advice.push_back(advice);
     }
-    std::ranges::stable_sort(report_.advice, std::greater{}, &TraceReport::Advice::waited);
+    std::ranges::stable_sort(report_.advice, std::greater{}, [](const TraceReport::Advice& advice) { return std::pair(advice.gained, advice.waited); });
     if (report_.advice.size() > 3) report_.advice.resize(3);
   }
 
@@ -274,8 +289,9 @@ class Reporter {
 
 }  // namespace
 
-Result<TraceReport> report_of(const RunTimeline& timeline, std::optional<std::pair<Step, Step>> steps, const std::vector<EdgeSlots>& edges) {
-  return Reporter(timeline, edges).report(steps);
+Result<TraceReport> report_of(const RunTimeline& timeline, std::optional<std::pair<Step, Step>> steps, const std::vector<EdgeSlots>& edges,
+                              std::optional<SlotReplay> replay) {
+  return Reporter(timeline, edges, std::move(replay)).report(steps);
 }
 
 }  // namespace troupe

@@ -17,6 +17,12 @@ struct EdgeSlots {
   std::uint64_t slot_bytes = 0;
 };
 
+/// The steps' operations played again, as long as each took, with other numbers of slots: what a step takes then.
+struct SlotReplay {
+  Nanos step{0};                               ///< with the slots that there are
+  std::map<std::string, Nanos> with_one_more;  ///< by the edge that has one slot more
+};
+
 /// What the time of some steps went into. Times are nanoseconds over all of the steps; shares are in [0, 1].
 struct TraceReport {
   struct Lane {
@@ -49,9 +55,10 @@ struct TraceReport {
   };
   struct Advice {
     std::string edge;
-    Nanos waited{0};  ///< lanes stood idle, and compute with them, for want of its slots
+    Nanos waited{0};  ///< of all steps and ranks: compute stood idle for want of one of its slots
     std::uint32_t slots = 0;
     std::uint64_t slot_bytes = 0;  ///< what one more costs each rank; 0: unknown
+    Nanos gained{0};               ///< of a step with one more; 0 without a replay
   };
   Step first, last;
   std::size_t steps = 0;
@@ -61,14 +68,15 @@ struct TraceReport {
   std::vector<Hop> path;  ///< the critical path, from its start on
   Nanos path_length{0}, path_gaps{0};
   std::map<std::string, Nanos> path_kinds;
-  std::vector<Advice> advice;  ///< the three edges that most was waited for, most first
+  std::vector<Advice> advice;  ///< the three edges that gain most, most first; without a replay: that most was waited for
+  std::optional<SlotReplay> replay;
   std::uint64_t overwritten = 0;
 };
 
 /// Looks at `steps`, or all that are whole: the timeline's first step is left out where others follow, for its start is not known.
 /// An error where the timeline holds no operation of those steps.
 [[nodiscard]] Result<TraceReport> report_of(const RunTimeline& timeline, std::optional<std::pair<Step, Step>> steps = {},
-                                            const std::vector<EdgeSlots>& edges = {});
+                                            const std::vector<EdgeSlots>& edges = {}, std::optional<SlotReplay> replay = {});
 
 [[nodiscard]] std::string report_text(const TraceReport& report);
 [[nodiscard]] std::string report_json(const TraceReport& report);

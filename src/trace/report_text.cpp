@@ -68,17 +68,26 @@ std::string stragglers_text(const TraceReport& report) {
   return text.empty() ? text : "\nwho keeps whom waiting\n" + text;
 }
 
+std::string advice_line(const TraceReport& report, const TraceReport::Advice& advice) {
+  const auto lanes = static_cast<std::int64_t>(report.steps * std::max<std::size_t>(report.ranks.size(), 1));
+  std::string text = fmt::format("  {:<12} ", advice.edge);
+  if (report.replay) text += fmt::format("one more gains {:.3f} ms a step ({:.1f} %); ", ms(advice.gained), share(advice.gained, report.replay->step));
+  text += fmt::format("compute waited {:.3f} ms a step for want of one ({:.1f} % of the step)", ms(advice.waited) / static_cast<double>(lanes),
+                      share(advice.waited, report.step_time * lanes));
+  if (advice.slots > 0) text += fmt::format("; slots.{} = {} takes {:.3f} MiB more on each rank", advice.edge, advice.slots + 1, mebibytes(advice.slot_bytes));
+  return text + "\n";
+}
+
 std::string advice_text(const TraceReport& report) {
-  std::string text = "\nslots that would help\n";
-  if (report.advice.empty()) return text + "  none: compute waited for no free slot of an edge\n";
-  for (const TraceReport::Advice& advice : report.advice) {
-    text += fmt::format("  {:<12} compute waited {:.3f} ms a step for want of one ({:.1f} % of the step)", advice.edge,
-                        ms(advice.waited) / static_cast<double>(report.steps) / static_cast<double>(std::max<std::size_t>(report.ranks.size(), 1)),
-                        share(advice.waited, report.step_time * static_cast<std::int64_t>(report.steps * std::max<std::size_t>(report.ranks.size(), 1))));
-    text += advice.slots > 0
-                ? fmt::format("; slots.{} = {} would take {:.3f} MiB more on each rank\n", advice.edge, advice.slots + 1, mebibytes(advice.slot_bytes))
-                : std::string("\n");
-  }
+  std::string text = "\nslots that would help";
+  if (report.replay)
+    text += fmt::format(
+        " (the operations played again, each as long as it took, with one slot more of each edge; with those that there are a step is {:.3f} ms then)",
+        ms(report.replay->step));
+  text += "\n";
+  if (report.advice.empty())
+    return text + (report.replay ? "  none: one more of any edge gains less than 0.5 % of a step\n" : "  none: compute waited for no free slot of an edge\n");
+  for (const TraceReport::Advice& advice : report.advice) text += advice_line(report, advice);
   return text;
 }
 
@@ -131,7 +140,9 @@ std::string report_json(const TraceReport& report) {
                     {"gap_ms", ms(hop.gap)},
                     {"waited_for", hop.via}});
   for (const TraceReport::Advice& a : report.advice)
-    advice.push_back({{"edge", a.edge}, {"waited_ms", ms(a.waited)}, {"slots", a.slots}, {"slot_bytes", a.slot_bytes}});
+    advice.push_back({{"edge", a.edge}, {"gained_ms", ms(a.gained)}, {"waited_ms", ms(a.waited)}, {"slots", a.slots}, {"slot_bytes", a.slot_bytes}});
+  json replay;
+  if (report.replay) replay = {{"step_ms", ms(report.replay->step)}, {"with_one_more_ms", json_of(report.replay->with_one_more)}};
   const json all{
       {"first_step", report.first.value()},
       {"last_step", report.last.value()},
@@ -141,6 +152,7 @@ std::string report_json(const TraceReport& report) {
       {"ranks", ranks},
       {"critical_path", {{"ms", ms(report.path_length)}, {"gaps_ms", ms(report.path_gaps)}, {"kinds_ms", json_of(report.path_kinds)}, {"hops", path}}},
       {"slots_that_would_help", advice},
+      {"replay", replay},
       {"overwritten_events", report.overwritten}};
   return all.dump(1, ' ', false, json::error_handler_t::replace);
 }

@@ -21,6 +21,11 @@ std::string_view text_of(Outcome::Kind kind) noexcept {
   return "unknown";
 }
 
+// A flow travels in a JSON number, which readers take as a double: 17 bits of the rank, 8 of its incarnation, 28 that count.
+constexpr unsigned flow_count_bits = 28, flow_incarnation_bits = 8, flow_rank_bits = 17;
+static_assert(flow_count_bits + flow_incarnation_bits + flow_rank_bits == 53);
+constexpr std::uint64_t low_bits(std::uint64_t value, unsigned bits) { return value & ((std::uint64_t{1} << bits) - 1); }
+
 constexpr std::size_t most_names = std::size_t{1} << 16;  ///< texts of marks differ without end; the table does not grow for ever
 
 }  // namespace
@@ -83,7 +88,10 @@ class RingTracer::RankLanes final : public LaneObserver {
   Ring& ring_;
 };
 
-RingTracer::RingTracer(const RingTracerOptions& options) : first_(options.ranks.at(0)) {
+RingTracer::RingTracer(const RingTracerOptions& options)
+    : first_(options.ranks.at(0)),
+      flow_space_(((low_bits(first_.value(), flow_rank_bits) << flow_incarnation_bits) | low_bits(options.incarnation.value(), flow_incarnation_bits))
+                  << flow_count_bits) {
   for (const Rank rank : options.ranks) {
     const auto ring = rings_.emplace(rank, std::make_unique<Ring>(options.events, options.steps)).first;
     lanes_.emplace(rank, std::make_unique<RankLanes>(rank, *ring->second));
@@ -118,8 +126,10 @@ void RingTracer::mark(Rank rank, std::string text, Nanos at) {
   if (Ring* ring = ring_of(rank)) ring->add({.kind = TraceEvent::Kind::mark, .started = at}, "marks", text);
 }
 
-// Ids travel in JSON numbers, which readers take as doubles.
-std::uint64_t RingTracer::next_flow() { return (std::uint64_t{first_.value() & 0x1ffffU} << 36U) + flows_.fetch_add(1, std::memory_order_relaxed) + 1; }
+std::uint64_t RingTracer::next_flow() {
+  constexpr std::uint64_t numbers = (std::uint64_t{1} << flow_count_bits) - 1;  // 0 of rank 0 would say: no letter
+  return flow_space_ + flows_.fetch_add(1, std::memory_order_relaxed) % numbers + 1;
+}
 
 void RingTracer::finished(LaneKind lane, const LaneOperation& operation, Nanos posted, Nanos started, Nanos ended, const Outcome& outcome) {
   lanes_.at(first_)->finished(lane, operation, posted, started, ended, outcome);

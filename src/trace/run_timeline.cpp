@@ -14,6 +14,29 @@ void keep_steps(RankTrace& trace, Step first, Step last) {
   });
 }
 
+bool is_lane_row(std::string_view track) { return !track.ends_with(" actor") && track != "transport" && track != "process" && track != "marks"; }
+
+std::optional<std::pair<Step, Step>> steps_held(std::span<const RankTrace> ranks) {
+  std::optional<std::pair<Step, Step>> held;
+  for (const RankTrace& rank : ranks) {
+    if (rank.rank == launcher_clock) continue;
+    for (const TraceEvent& event : rank.events) {
+      const Step step = event.where.step;
+      if (event.kind != TraceEvent::Kind::span || step == Step{0} || !is_lane_row(rank.names[event.track])) continue;
+      if (!held) held.emplace(step, step);
+      held->first = std::min(held->first, step);
+      held->second = std::max(held->second, step);
+    }
+  }
+  return held;
+}
+
+Error no_such_steps(std::pair<Step, Step> wanted, std::optional<std::pair<Step, Step>> held) {
+  const auto range = [](const std::pair<Step, Step>& steps) { return std::to_string(steps.first.value()) + " to " + std::to_string(steps.second.value()); };
+  return Error{"the timelines hold nothing of steps " + range(wanted) + (held ? ", but of steps " + range(*held) : std::string{}) +
+               ": the ring buffers keep the newest (trace.events sets how many)"};
+}
+
 Result<RunTimeline> read_run_timeline(std::span<const std::filesystem::path> files, std::optional<std::pair<Step, Step>> steps) {
   RunTimeline timeline;
   for (const auto& file : files) {
@@ -28,16 +51,14 @@ Result<RunTimeline> read_run_timeline(std::span<const std::filesystem::path> fil
   timeline.clocks = estimate_clocks(timeline.ranks);
   align_clocks(timeline.ranks, timeline.clocks);
   if (!steps) return timeline;
-  bool any = false;
+  timeline.steps = steps;
+  const auto held = steps_held(timeline.ranks);
   for (RankTrace& rank : timeline.ranks) {
     // In the order of time: a counter belongs to the step of what stands before it.
     std::ranges::stable_sort(rank.events, {}, [](const TraceEvent& event) { return event.kind == TraceEvent::Kind::span ? event.ended : event.started; });
     keep_steps(rank, steps->first, steps->second);
-    any = any || std::ranges::any_of(rank.events, [](const TraceEvent& event) { return event.kind == TraceEvent::Kind::span; });
   }
-  if (!any)
-    return Error{"the timelines hold nothing of steps " + std::to_string(steps->first.value()) + " to " + std::to_string(steps->second.value()) +
-                 ": the ring buffers keep the newest (trace.events sets how many)"};
+  if (!steps_held(timeline.ranks)) return no_such_steps(*steps, held);
   return timeline;
 }
 

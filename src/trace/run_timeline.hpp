@@ -3,6 +3,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,9 +29,17 @@ struct ClockOffset {
 
 /// A run's timeline: all ranks on one clock.
 struct RunTimeline {
-  std::vector<RankTrace> ranks;     ///< in the order of ranks; the launcher's, if there, is the last
-  std::vector<ClockOffset> clocks;  ///< one for each of `ranks`; empty: not estimated
+  std::vector<RankTrace> ranks;                     ///< in the order of ranks; the launcher's, if there, is the last
+  std::vector<ClockOffset> clocks;                  ///< one for each of `ranks`; empty: not estimated
+  std::optional<std::pair<Step, Step>> steps = {};  ///< that it was cut to
 };
+
+/// Is it a lane's row? Others are actors', the transport's, the process's own and the marks'.
+[[nodiscard]] bool is_lane_row(std::string_view track);
+/// The first and last step of which ranks hold an operation of a lane; none where there is no such.
+[[nodiscard]] std::optional<std::pair<Step, Step>> steps_held(std::span<const RankTrace> ranks);
+/// What to say of steps that were asked for and are not held.
+[[nodiscard]] Error no_such_steps(std::pair<Step, Step> wanted, std::optional<std::pair<Step, Step>> held);
 
 /// Reads a file of write_chrome_trace back: one RankTrace for each of its processes. The error names the file and what is wrong.
 [[nodiscard]] Result<std::vector<RankTrace>> read_chrome_trace(const std::filesystem::path& file);
@@ -44,7 +53,7 @@ void align_clocks(std::vector<RankTrace>& ranks, std::vector<ClockOffset>& clock
 /// Keeps what belongs to steps first … last, what counts slots in between, and all marks.
 void keep_steps(RankTrace& trace, Step first, Step last);
 
-/// All files on one clock, cut to `steps` where given. An error where a file cannot be read, or nothing is left.
+/// All files on one clock, cut to `steps` where given. An error where a file cannot be read, or no rank holds an operation of these steps.
 [[nodiscard]] Result<RunTimeline> read_run_timeline(std::span<const std::filesystem::path> files, std::optional<std::pair<Step, Step>> steps = {});
 
 /// A line a rank: "rank 1: clock 5.000 ms ahead of the launcher's, to within ± 0.031 ms (842 letters)".

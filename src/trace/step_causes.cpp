@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <tuple>
 
 namespace troupe {
@@ -10,8 +11,6 @@ namespace {
 constexpr Nanos instant{2000};  ///< two times this close are one: a letter leaves just after its operation has ended
 constexpr int longest_chain = 32;
 constexpr std::string_view actor_suffix = " actor";
-
-bool is_lane(std::string_view track) { return !track.ends_with(actor_suffix) && track != "transport" && track != "process" && track != "marks"; }
 
 /// Whose handlers post to a lane.
 std::string_view poster_of(std::string_view lane) {
@@ -61,7 +60,7 @@ void StepCauses::read(std::uint32_t rank, const RankTrace& trace) {
   for (const TraceEvent& event : trace.events) {
     if (event.kind != TraceEvent::Kind::span) continue;
     const std::string_view track = text(event.track);
-    if (is_lane(track)) {
+    if (is_lane_row(track)) {
       operations_.push_back({.rank = rank,
                              .lane = track,
                              .name = text(event.name),
@@ -167,19 +166,50 @@ std::optional<std::size_t> StepCauses::done_before(std::uint32_t rank, std::stri
   return best;
 }
 
+/// A letter may leave late: its thread can be kept from running after its operation has ended. So what had ended by then is the last resort.
 std::optional<std::size_t> StepCauses::origin(const Handler& handler, int depth) const {
   const auto found = sent_.find(handler.flow);
-  if (handler.flow == 0 || found == sent_.end() || depth > longest_chain) return std::nullopt;
+  if (handler.flow == 0 || found == sent_.end()) return std::nullopt;
   const Sent& sent = found->second;
-  if (handler.letter == "SlotHome" || handler.letter == "LaneDone") {  // both are sent as an operation ends
-    const auto reader = done_before(sent.rank, {}, sent.at, nullptr);
-    if (reader && sent.at - operations_[*reader].ended < std::chrono::milliseconds{1}) return reader;
+  const auto newest = done_before(sent.rank, {}, sent.at, nullptr);
+  if (handler.letter == "LaneDone") {
+    if (const auto done = told_by_lane(sent, handler.where)) return done;
+  } else if (handler.letter == "SlotHome") {
+    if (newest && sent.at - operations_[*newest].ended < std::chrono::milliseconds{1}) return newest;
   } else if (const std::string_view lane = lane_that_sends(handler.letter); !lane.empty()) {
     const bool of_unit = handler.letter == "WeightsGathered" || handler.letter == "GradientReady";
     if (const auto done = done_before(sent.rank, lane, sent.at, of_unit ? &handler.where : nullptr)) return done;
   }
   const Handler* const writer = handler_at(sent.rank, sent.track, sent.at);
-  return writer == nullptr || writer == &handler ? std::nullopt : origin(*writer, depth + 1);
+  if (writer != nullptr && writer != &handler && depth < longest_chain) {
+    if (const auto before = origin(*writer, depth + 1)) return before;
+  }
+  return newest;
+}
+
+/// The operation of which a LaneDone tells its actor.
+std::optional<std::size_t> StepCauses::told_by_lane(const Sent& sent, const Where& where) const {
+  std::optional<std::size_t> best;
+  for (auto entry = lanes_.lower_bound({sent.rank, std::string_view{}}); entry != lanes_.end() && entry->first.first == sent.rank; ++entry) {
+    if (poster_of(entry->first.second) != sent.track) continue;
+    const auto done = done_before(sent.rank, entry->first.second, sent.at, &where);
+    if (done && (!best || operations_[*best].ended < operations_[*done].ended)) best = done;
+  }
+  return best;
+}
+
+std::optional<std::size_t> StepCauses::newest_before(const LaneSpan& operation) const {
+  std::optional<std::size_t> best;
+  for (auto entry = lanes_.lower_bound({operation.rank, std::string_view{}}); entry != lanes_.end() && entry->first.first == operation.rank; ++entry) {
+    const auto [first, past] = entry->second;
+    const auto operations = std::span(operations_).subspan(first, past - first);
+    auto next = std::ranges::upper_bound(operations, operation.started, {}, &LaneSpan::ended);
+    while (next != operations.begin() && std::prev(next)->started >= operation.started) --next;  // of no length, and as late
+    if (next == operations.begin()) continue;
+    const std::size_t found = index_of(*std::prev(next));
+    if (!best || operations_[*best].ended < operations_[found].ended) best = found;
+  }
+  return best;
 }
 
 std::string_view StepCauses::edge_of(std::uint32_t rank, const Handler& handler) const {
@@ -191,6 +221,13 @@ std::string_view StepCauses::edge_of(std::uint32_t rank, const Handler& handler)
 }
 
 Cause StepCauses::cause_of(const LaneSpan& operation) const {
+  Cause cause = what_it_waited_for(operation);
+  if (cause.predecessor && operations_[*cause.predecessor].ended > operation.started) cause.predecessor.reset();
+  if (!cause.predecessor) cause.predecessor = newest_before(operation);
+  return cause;
+}
+
+Cause StepCauses::what_it_waited_for(const LaneSpan& operation) const {
   Cause cause;
   const LaneSpan* const before = operation.before ? &operations_[*operation.before] : nullptr;
   if (before == nullptr || operation.issued > before->ended) {
@@ -199,7 +236,6 @@ Cause StepCauses::cause_of(const LaneSpan& operation) const {
       cause.letter = handler->letter;
       if (handler->letter == "SlotHome") cause.edge = edge_of(operation.rank, *handler);
       cause.predecessor = origin(*handler);
-      if (cause.predecessor && operations_[*cause.predecessor].ended > operation.started) cause.predecessor.reset();
       return cause;
     }
   } else if (operation.started - before->ended > 10 * instant) {

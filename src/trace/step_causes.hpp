@@ -35,7 +35,7 @@ struct Cause {
   Kind kind = Kind::unknown;
   std::string_view letter;                 ///< its kind
   std::string_view edge;                   ///< a SlotHome's
-  std::optional<std::size_t> predecessor;  ///< the operation that the cause goes back to
+  std::optional<std::size_t> predecessor;  ///< the operation that the cause goes back to, or of its rank what ended last before it; missing for the first alone
 };
 
 /// A timeline's operations, and what each waited for, found from the letters: an operation is posted inside the handler of the letter
@@ -49,6 +49,7 @@ class StepCauses {
   /// Of one lane of a rank; empty where it has none.
   [[nodiscard]] std::span<const LaneSpan> lane(std::uint32_t rank, std::string_view lane) const;
   [[nodiscard]] std::vector<std::string_view> lanes(std::uint32_t rank) const;
+  /// Its predecessor has ended by the operation's start: whoever goes from one to the next comes to the timeline's first.
   [[nodiscard]] Cause cause_of(const LaneSpan& operation) const;
   [[nodiscard]] std::size_t index_of(const LaneSpan& operation) const noexcept { return static_cast<std::size_t>(&operation - operations_.data()); }
 
@@ -74,6 +75,9 @@ class StepCauses {
   void find_collectives();
   [[nodiscard]] const Handler* posting(const LaneSpan& operation) const;
   [[nodiscard]] const Handler* handler_at(std::uint32_t rank, std::string_view track, Nanos at) const;
+  [[nodiscard]] Cause what_it_waited_for(const LaneSpan& operation) const;
+  [[nodiscard]] std::optional<std::size_t> told_by_lane(const Sent& sent, const Where& where) const;
+  [[nodiscard]] std::optional<std::size_t> newest_before(const LaneSpan& operation) const;
   [[nodiscard]] std::optional<std::size_t> origin(const Handler& handler, int depth = 0) const;
   [[nodiscard]] std::optional<std::size_t> done_before(std::uint32_t rank, std::string_view lane, Nanos at, const Where* where) const;
   [[nodiscard]] std::string_view edge_of(std::uint32_t rank, const Handler& handler) const;

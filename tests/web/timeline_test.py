@@ -102,6 +102,19 @@ class TimelineTest(BrowserTest):
         self.press("?")
         self.assertIn("the whole timeline", self.text("help"))
 
+    def test_a_timeline_that_was_cut_to_some_steps_begins_with_these_in_view(self):
+        self.small()
+        steps = self.run_js("return viewer.timeline.header.steps;")[2:5]
+        shown = self.run_js("""
+            const {header} = viewer.timeline;
+            header.cut = true;
+            header.steps = header.steps.slice(2, 5);
+            const cut = start(viewer.timeline);
+            return cut.view;""")
+        margin = 0.06 * (steps[-1][2] - steps[0][1])
+        self.assertAlmostEqual(shown["from"], steps[0][1] - margin, delta=1)
+        self.assertAlmostEqual(shown["until"], steps[-1][2] + margin, delta=1)
+
     def test_a_wheel_with_ctrl_zooms_where_the_pointer_is(self):
         self.small()
         kept, moved = self.run_js("""

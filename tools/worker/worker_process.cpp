@@ -193,7 +193,7 @@ class Worker {
     for (std::uint32_t i = 0; i < request_.ranks_in_process; ++i) ranks.emplace_back(place_.rank.value() + i);
     if (config_->trace.enable || config_->profiling.enable_profiling) {
       const auto window = config_->profiling.enable_profiling ? std::nullopt : config_->trace.window();  // timelines may be of any steps
-      tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events), window});
+      tracer_ = std::make_unique<RingTracer>(RingTracerOptions{ranks, static_cast<std::size_t>(config_->trace.events), window, place_.incarnation});
       transport_tracer_.use(*tracer_);
       live_tracer_.store(tracer_.get());
     }

@@ -103,13 +103,59 @@ TEST(Report, FollowsTheCriticalPathThroughLettersAndOperations) {
   EXPECT_EQ(report->path[2].via, "a free slot of weights");
 }
 
+/// As one_slot, but the thread that brings the slot home sleeps for 3 ms first, and a letter's other end is not in the timeline.
+TEST(Report, FollowsTheCriticalPathPastALetterThatLeftLateAndPastOneThatIsNotThere) {
+  HandMade made({Rank{0}});
+  made.op(0, "comm", "gather L0", 0, 0, 0, 4);
+  made.op(0, "compute", "forward L0", 0, 5, 5, 10);  // posted by a handler that the ring has lost
+  made.letter(0, "sharding actor", "sharding actor", "SlotHome", 0, 13, 13);
+  made.slots(0, "weights", 0, 13);
+  made.op(0, "comm", "gather L1", 1, 13, 13, 17);
+  made.letter(0, "sharding actor", "compute actor", "WeightsGathered", 1, 17, 17);
+  made.op(0, "compute", "forward L1", 1, 17, 17, 20);
+  made.letter(0, "compute actor", "sharding actor", "MicroBatchDone", 1, 20, 20);
+  made.op(0, "comm", "verdict", 0, 20, 20, 21);
+  const auto report = report_of(made.timeline());
+  ASSERT_TRUE(report.ok());
+  std::vector<std::string> path;
+  Nanos sum{0};
+  for (const TraceReport::Hop& hop : report->path) {
+    path.push_back(hop.operation);
+    sum += hop.length + hop.gap;
+  }
+  EXPECT_THAT(path, ::testing::ElementsAre("gather L0", "forward L0", "gather L1", "forward L1", "verdict"));
+  EXPECT_EQ(sum, report->step_time);
+  EXPECT_EQ(report->path_gaps, milliseconds{4});
+  EXPECT_EQ(report->path[2].gap, milliseconds{3});
+  EXPECT_EQ(report->path[1].via, "what the timeline does not show");
+}
+
+TEST(Report, OfStepsThatAreNotHeldNamesThoseThatAre) {
+  const auto report = report_of(one_slot(), std::pair{Step{7}, Step{9}});
+  ASSERT_FALSE(report.ok());
+  EXPECT_THAT(report.error().message, HasSubstr("nothing of steps 7 to 9, but of steps 1 to 1"));
+}
+
 TEST(Report, NamesTheEdgeWhoseSlotsWouldHelpAndWhatTheyCost) {
   const auto report = report_of(one_slot(), {}, {{"weights", 1, 1048576}, {"gradients", 2, 10}});
   ASSERT_TRUE(report.ok());
   ASSERT_EQ(report->advice.size(), 1U);
   EXPECT_EQ(report->advice[0].edge, "weights");
   EXPECT_EQ(report->advice[0].waited, milliseconds{4}) << "gather L1 could have run under forward L0";
-  EXPECT_THAT(report_text(*report), HasSubstr("slots.weights = 2 would take 1.000 MiB more on each rank"));
+  EXPECT_THAT(report_text(*report), HasSubstr("slots.weights = 2 takes 1.000 MiB more on each rank"));
+}
+
+TEST(Report, PutsTheEdgeFirstWhoseSlotGainsMostAndLeavesOutThoseThatGainNothing) {
+  const SlotReplay replay{.step = milliseconds{20},
+                          .with_one_more = {{"weights", milliseconds{17}}, {"gradients", milliseconds{16}}, {"batches", milliseconds{20}}}};
+  const auto report = report_of(one_slot(), {}, {{"weights", 1, 1048576}, {"gradients", 1, 2097152}, {"batches", 2, 10}}, replay);
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->advice.size(), 2U);
+  EXPECT_EQ(report->advice[0].edge, "gradients") << "though compute waited for weights alone";
+  EXPECT_EQ(report->advice[0].gained, milliseconds{4});
+  EXPECT_EQ(report->advice[1].gained, milliseconds{3});
+  EXPECT_THAT(report_text(*report), HasSubstr("one more gains 4.000 ms a step (20.0 %); compute waited 0.000 ms a step"));
+  EXPECT_THAT(report_text(*report), HasSubstr("slots.gradients = 2 takes 2.000 MiB more on each rank"));
 }
 
 TEST(Report, NamesTheRankThatKeepsOthersWaiting) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -194,6 +195,20 @@ TEST(RingTracer, GivesFlowsIdsThatDifferBetweenProcessesAndFitADouble) {
   EXPECT_NE(first.next_flow(), first.next_flow());
   EXPECT_NE(first.next_flow(), last.next_flow());
   EXPECT_LT(last.next_flow(), std::uint64_t{1} << 53);
+}
+
+TEST(RingTracer, GivesAProcessThatIsStartedAgainOtherFlowsThanTheOneBeforeIt) {
+  std::set<std::uint64_t> seen;
+  for (const std::uint32_t incarnation : {1U, 2U, 3U, 255U}) {
+    for (const Rank rank : {Rank{0}, Rank{1}, Rank{(1U << 17U) - 1}}) {
+      RingTracer tracer({.ranks = {rank}, .events = 1, .incarnation = Incarnation{incarnation}});
+      for (int letter = 0; letter < 3; ++letter) {
+        const std::uint64_t flow = tracer.next_flow();
+        EXPECT_TRUE(seen.insert(flow).second) << "rank " << rank.value() << ", process " << incarnation;
+        EXPECT_LT(flow, std::uint64_t{1} << 53);
+      }
+    }
+  }
 }
 
 TEST(RingTracer, IgnoresRanksOfOtherProcesses) {

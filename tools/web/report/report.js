@@ -53,8 +53,10 @@ function showReport(main, report, name) {
     table(main, ['rank', '#last to come', '#keeps others, a step', '#longest step'], late.map((rank) => [nameOf(rank.rank), percent(rank.last_to_come / rank.collectives), ms(rank.kept_others_ms / report.steps), ms(rank.longest_step_ms)]));
   }
   add(main, 'h2', 'Slots that would help');
-  if (report.slots_that_would_help.length === 0) add(main, 'p', 'none: compute waited for no free slot of an edge', {class: 'faint'});
-  else table(main, ['edge', '#compute waited, a step', '#slots now', '#one more takes'], report.slots_that_would_help.map((a) => [a.edge, ms(a.waited_ms / report.steps / report.ranks.length), a.slots ? String(a.slots) : '', a.slots ? `${(a.slot_bytes / 1048576).toFixed(3)} MiB` : '']));
+  const replay = report.replay;
+  if (replay) add(main, 'p', `The operations played again, each as long as it took, with one slot more of each edge; with those that there are a step is ${ms(replay.step_ms)} then.`, {class: 'faint'});
+  if (report.slots_that_would_help.length === 0) add(main, 'p', replay ? 'none: one more of any edge gains less than 0.5 % of a step' : 'none: compute waited for no free slot of an edge', {class: 'faint'});
+  else table(main, ['edge', '#one more gains, a step', '#compute waited, a step', '#slots now', '#one more takes'], report.slots_that_would_help.map((a) => [a.edge, replay ? `${ms(a.gained_ms)} (${percent(a.gained_ms / replay.step_ms)})` : '', ms(a.waited_ms / report.steps / report.ranks.length), a.slots ? String(a.slots) : '', a.slots ? `${(a.slot_bytes / 1048576).toFixed(3)} MiB` : '']));
   const path = report.critical_path;
   add(main, 'h2', 'Critical path');
   main.append(bar({...path.kinds_ms, 'between operations': path.gaps_ms}, path.ms));

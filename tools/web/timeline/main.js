@@ -99,6 +99,14 @@ class Viewer {
     this.setView(found[1] - margin, found[2] + margin);
   }
 
+  /// Of a timeline that was cut to some steps: these. Marks of other times are still there.
+  showSteps() {
+    const {steps} = this.timeline.header;
+    if (steps.length === 0) return;
+    const from = steps[0][1], until = steps[steps.length - 1][2], margin = Math.max(1000, (until - from) * 0.06);
+    this.setView(from - margin, until + margin);
+  }
+
   stepBy(by) {
     const {steps} = this.timeline.header, middle = (this.view.from + this.view.until) / 2, now = document.getElementById('step').value;
     let at = steps.findIndex(([step]) => String(step) === now);
@@ -206,6 +214,7 @@ function start(timeline) {
   document.getElementById('title').textContent = timeline.header.title;
   document.title = `${timeline.header.title} · timeline`;
   const viewer = new Viewer(timeline);
+  if (timeline.header.cut) viewer.showSteps();
   viewer.drawNow();
   listen(viewer);
   return viewer;
