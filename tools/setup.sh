@@ -4,7 +4,7 @@
 #   tools/setup.sh --python     also PyTorch, transformers, torchtitan, torchao and TensorBoard in third_party/venv: what slow tests and benchmarks compare with
 #   tools/setup.sh --gpu        also what building the CUDA plug-in needs: nvcc 13.0, libtorch_cuda, cuBLAS, cuDNN, NCCL (2.1 GB on disk)
 #   tools/setup.sh --parquet    also Apache Arrow's C++ libraries out of the pyarrow wheel: what reading Parquet and Arrow files needs (65 MB on disk)
-#   tools/setup.sh --browser    also Chromium, its driver and Selenium, for the tests of the timeline's page and the dashboard
+#   tools/setup.sh --browser    also Chromium, its driver and Selenium, for the tests of the timeline's page and the dashboard, and Grafana's types of dashboards
 #   tools/setup.sh --lint       also the pinned clang-format and clang-tidy in third_party/lint
 #   tools/setup.sh --no-apt     leave the system's packages alone
 # Safe to call again: what is there stays as it is. Versions and hashes below are the only place that names them.
@@ -172,5 +172,6 @@ fetch_wheels
 [ "$python" = yes ] && make_venv venv "torch==2.11.0 transformers==4.57.1 safetensors==0.6.2 numpy==2.2.6 tensorboard==2.21.0 wandb==0.31.0" \
   "torchtitan==0.2.2 torchao==0.17.0 tyro==1.0.17 typeguard==4.6.1 docstring-parser==0.18.0"
 [ "$python" = yes ] && fetch_tokenizers
+[ "$browser" = yes ] && make_venv grafana "grafana-foundation-sdk==1769699998!10.1.0"
 [ "$lint" = yes ] && make_venv lint "clang-format==18.1.8 clang-tidy==18.1.8"
 exit 0

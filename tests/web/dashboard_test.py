@@ -1,7 +1,9 @@
 """The dashboard of a real run, in a browser."""
 import json
+import os
 import pathlib
 import re
+import signal
 import sys
 import threading
 import time
@@ -11,7 +13,7 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 from browser import BrowserTest  # noqa: E402
-from job import Job, finish  # noqa: E402
+from job import Job, finish, wait_until  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
@@ -114,10 +116,34 @@ class DashboardTest(BrowserTest):
         self.assertEqual(self.fetch("/api/state", **{"X-Troupe-Token": self.token})[0], 200)
         self.assertEqual(self.fetch("/api/state", **{"X-Troupe-Token": self.token, "Host": "evil.example:80"})[0], 403)
         # The cookie alone, which another site's form would send too, changes nothing.
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/set", data=b'{"changes": ["optimizer.lr=1"]}', headers={"Cookie": f"troupe_token={self.token}"})
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/set", data=b'{"changes": ["optimizer.lr=1"]}', headers={"Cookie": f"troupe_token_{self.port}={self.token}"})
         with self.assertRaises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(request, timeout=30)
         self.assertEqual(refused.exception.code, 403)
+
+    def test_the_cookie_is_of_this_port_alone(self):
+        self.open()
+        self.assertEqual([cookie["name"] for cookie in self.driver.get_cookies()], [f"troupe_token_{self.port}"])
+
+    def test_steps_are_recorded_for_one_request_at_a_time_and_the_page_goes_on_answering(self):
+        header, answers = {"X-Troupe-Token": self.token}, []
+        requests = [threading.Thread(target=lambda: answers.append(self.fetch("/timeline?steps=5", **header))) for _ in range(8)]
+        workers = self.job.workers()
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)  # no step ends, so that whoever records waits
+        try:
+            for request in requests:
+                request.start()
+            wait_until(lambda: len(answers) == len(requests) - 1, "all but one are told to come again")
+            self.assertEqual({status for status, _ in answers}, {429})
+            self.assertIn("steps are being recorded", answers[0][1])
+            self.assertEqual(self.fetch("/api/journal", **header)[0], 200)
+        finally:
+            for pid in workers:
+                os.kill(pid, signal.SIGCONT)
+        for request in requests:
+            request.join()
+        self.assertEqual(answers[-1][0], 200)
 
     def test_prometheus_reads_its_metrics(self):
         status, text = self.fetch("/metrics")

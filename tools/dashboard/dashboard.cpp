@@ -24,7 +24,6 @@ namespace {
 using httplib::Request;
 using httplib::Response;
 using nlohmann::json;
-constexpr const char* cookie = "troupe_token";
 constexpr std::size_t journal_bytes = 256 << 10, most_points = 4000;
 constexpr std::chrono::seconds longest_recording{120};
 
@@ -76,9 +75,11 @@ class Server final : public Dashboard {
     const std::string host = request.get_header_value("Host");
     return host == fmt::format("127.0.0.1:{}", port_) || host == fmt::format("localhost:{}", port_);
   }
+  /// Browsers share the cookies of a host among its ports: those of two runs on one machine need two names.
+  [[nodiscard]] std::string cookie() const { return fmt::format("troupe_token_{}", port_); }
   [[nodiscard]] bool knows_token(const Request& request) const {
     if (same(request.get_header_value("X-Troupe-Token"), options_.token) || same(request.get_param_value("token"), options_.token)) return true;
-    const std::string cookies = request.get_header_value("Cookie"), start = std::string(cookie) + "=";
+    const std::string cookies = request.get_header_value("Cookie"), start = cookie() + "=";
     const std::size_t found = cookies.find(start);
     return found != std::string::npos && same(cookies.substr(found + start.size(), options_.token.size()), options_.token);
   }
@@ -127,7 +128,7 @@ class Server final : public Dashboard {
 
   void page(const Request& request, Response& response) const {
     if (request.has_param("token")) {  // once in the address; from then on in a cookie, so that it stays out of the history
-      response.set_header("Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookie, options_.token));
+      response.set_header("Set-Cookie", fmt::format("{}={}; Path=/; HttpOnly; SameSite=Strict", cookie(), options_.token));
       response.set_redirect("/");
       return;
     }
@@ -175,6 +176,13 @@ class Server final : public Dashboard {
   [[nodiscard]] std::uint64_t newest_step() const { return json::parse(options_.ask(R"({"ask": "inspect"})")).at("view").at("step").get<std::uint64_t>(); }
 
   void timeline(const Request& request, Response& response) {
+    if (recording_.exchange(true))  // it takes a thread for as long as the steps do: one at a time, or the page would get none
+      return refuse(response, 429, "steps are being recorded for another request: try again when it has its timeline");
+    const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> recorded(&recording_, [](std::atomic<bool>* flag) { flag->store(false); });
+    record(request, response);
+  }
+
+  void record(const Request& request, Response& response) {
     const std::string wanted = request.get_param_value("steps");
     const std::uint64_t steps = wanted.empty() ? 1 : std::clamp<std::uint64_t>(std::stoull(wanted), 1, 1000), before = newest_step();
     const auto deadline = std::chrono::steady_clock::now() + longest_recording;
@@ -194,7 +202,7 @@ class Server final : public Dashboard {
   MetricsHistory history_;
   httplib::Server server_;
   int port_ = 0;
-  std::atomic<bool> over_ = false;
+  std::atomic<bool> over_ = false, recording_ = false;
   std::thread thread_;
 };
 

@@ -26,7 +26,7 @@ struct DashboardOptions {
 ///   GET  /api/history         all steps of the run, at most ?points= of them
 ///   GET  /api/journal         its newest lines
 ///   POST /api/set             {"changes": ["KEY=VALUE"], "dry_run": …}, with the token in the header X-Troupe-Token
-///   GET  /timeline?steps=N    waits for N more steps, then the timeline's page of them
+///   GET  /timeline?steps=N    waits for N more steps, then the timeline's page of them; 429 while another request waits for its steps
 ///   GET  /metrics             Prometheus' text format; without the token, for it has numbers alone
 /// Requests whose Host is not the loopback's are refused: no other site's page can reach it through a browser.
 class Dashboard {
