@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# benchmark foresight: step times that `troupe simulate` predicts, calibrated with two small runs, against those of other configurations
-"""Two runs calibrate: one rank, and two. Everything else is a prediction, made before the run that it is compared with. Each configuration runs three
+# benchmark foresight: step times that `troupe simulate` predicts, calibrated with three runs, against those of nine other configurations; fails past 10 % in the mean or 20 %
+"""Three runs calibrate: one rank with two sizes of the model, and two ranks. Everything else is a prediction, made before the run that it is compared with. Each configuration runs three
 times, so that the spread of what is predicted is seen beside the error. Meant for an idle machine: what else runs takes cores that the model does not know of."""
 import json
 import os
@@ -35,8 +35,11 @@ dataset_path = "{data}"
 [checkpoint]
 enable = false
 """
-SMALL = []
-CALIBRATION = {"one rank": (1, SMALL), "two shards": (2, SMALL)}
+CALIBRATION = {
+    "one rank": (1, []),
+    "one rank, twice as wide, rows twice as long": (1, ["--model.dim", "512", "--model.ffn_hidden", "1536", "--model.n_layers", "2", "--training.seq_len", "512", "--training.local_batch_size", "1"]),
+    "two shards": (2, []),
+}
 PREDICTED = {
     "wider, one rank": (1, ["--model.dim", "384", "--model.ffn_hidden", "1152"]),
     "deeper, two shards": (2, ["--model.n_layers", "8"]),
@@ -77,9 +80,12 @@ def main():
         print(f"load average before: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
         profiles = []
         for what, (ranks, arguments) in CALIBRATION.items():
-            seconds, run = measured(folder, what.replace(" ", "-"), ranks, [*arguments, "--trace.enable"])
+            seconds, run = measured(folder, what.replace(" ", "-").replace(",", ""), ranks, [*arguments, "--trace.enable"])
             profiles += ["--profile", run]
             print(f"calibrated with {what:<46} {1e3 * seconds:8.2f} ms")
+        (folder / "seen.toml").write_text(CONFIG.format(run=folder / "none", steps=STEPS, data=folder / "data.txt"))
+        told = checked("simulate", folder / "seen.toml", "--gpu", "cpu", "--network", folder / "host.toml", *profiles)
+        print("".join(line + "\n" for line in told.splitlines() if line.startswith("profile: ")), end="")
         for what, (ranks, arguments) in PREDICTED.items():
             config = folder / "predicted.toml"
             config.write_text(CONFIG.format(run=folder / "none", steps=STEPS, data=folder / "data.txt"))
@@ -95,7 +101,8 @@ def main():
         print(f"load average after: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
     mean, most = statistics.mean(abs(error) for error in errors), max(abs(error) for error in errors)
     print(f"mean absolute error {mean:.1f} % (bar {BAR_MEAN}), largest {most:.1f} % (bar {BAR_MOST})")
-    print(json.dumps({"benchmark": "foresight", "mean_error_percent": round(mean, 2), "largest_error_percent": round(most, 2)}))
+    print(json.dumps({"benchmark": "foresight", "mean_error_percent": round(mean, 2), "largest_error_percent": round(most, 2), "met": mean <= BAR_MEAN and most <= BAR_MOST}))
+    sys.exit(0 if mean <= BAR_MEAN and most <= BAR_MOST else 1)
 
 
 if __name__ == "__main__":

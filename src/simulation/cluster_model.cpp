@@ -83,6 +83,11 @@ void describe(Schema& schema, DeviceModel& m) {
   key("host_gbps", &m.host_gbps, "between the device's memory and the host's");
   key("library_gib", &m.library_gib, "memory that driver and libraries keep");
   schema.key("cores", &m.cores, KeyClass::frozen, "cores of a host, which the lanes of all its ranks share; 0: lanes have hardware of their own").at_least(0);
+  schema
+      .key("core_sharing", &m.core_sharing, KeyClass::frozen,
+           "what each core does when all are busy, as a part of what one does alone, for caches and memory are shared")
+      .above(0)
+      .at_most(1);
   schema.key("one_order", &m.one_order, KeyClass::frozen, "operations of all lanes start in the plan's order, as one thread issues them");
   schema.key("fuses_casts", &m.fuses_casts, KeyClass::frozen, "fp8 codes in two layouts, scaled by what the kernel before found");
 }

@@ -26,9 +26,12 @@ struct DeviceModel {
   double host_gbps = 0;      ///< between device and host memory
   double library_gib = 0;    ///< what driver and libraries keep for themselves
   std::int64_t cores = 0;    ///< of the host, which all lanes of its ranks share; 0: lanes have hardware of their own
+  double core_sharing = 1;   ///< what each of them does when all are busy, as a part of what one does alone: caches and memory are shared
   bool one_order = false;    ///< operations start in the plan's order over all lanes, as one thread issues them
   bool fuses_casts = false;  ///< the maximum of a value is found by the kernel that makes it, and fp8 codes are made in two layouts
   [[nodiscard]] bool gpu() const noexcept { return cores == 0; }
+  /// What all cores do together, in cores that have the machine for themselves; 0 with hardware of each lane's own.
+  [[nodiscard]] double capacity() const noexcept { return static_cast<double>(cores) * core_sharing; }
 };
 void describe(Schema& schema, DeviceModel& model);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "src/model/shard_memory.hpp"
 #include "src/runtime/describe.hpp"
@@ -111,7 +112,18 @@ Nanos OperationCosts::of(const Fact& fact) const {
   }();
   auto factor = factors_.find(kind);
   if (factor == factors_.end()) factor = factors_.find({kind.operation, kind.unit, !kind.shared});
-  return factor == factors_.end() ? roofline : Nanos{std::llround(static_cast<double>(roofline.count()) * factor->second)};
+  return factor == factors_.end() ? roofline : nanos(seconds_of(roofline) * factor->second.at(seconds_of(roofline)));
+}
+
+double OperationCosts::Factor::at(double roofline) const {
+  if (points_.empty()) return 1;
+  const auto above = points_.lower_bound(roofline);
+  if (above == points_.begin()) return above->second;
+  if (above == points_.end()) return points_.rbegin()->second;
+  const auto below = std::prev(above);
+  if (below->first <= 0) return above->second;
+  const double part = std::log(roofline / below->first) / std::log(above->first / below->first);  // sizes differ by factors
+  return below->second + part * (above->second - below->second);
 }
 
 }  // namespace troupe

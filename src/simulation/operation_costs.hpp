@@ -12,6 +12,8 @@
 
 namespace troupe {
 
+[[nodiscard]] constexpr double seconds_of(Nanos time) noexcept { return static_cast<double>(time.count()) * 1e-9; }
+
 /// What a lane's operation is made of: arithmetic that a device has a rate for, and traffic with its memory.
 enum class WorkKind : std::uint8_t { product, product_fp8, attention, attention_backward, memory };
 inline constexpr std::size_t work_kinds = 5;
@@ -55,9 +57,20 @@ class OperationCosts {
   };
   /// "forward block", "verdict", "gather head, shared": as a profile's report names it.
   [[nodiscard]] static std::string name_of(const Kind& kind);
-  using Factors = std::map<Kind, double>;
-  /// Of the roofline's time, what operations of this kind really take. Where a kind is not named, the factor of its other `shared` stands in;
-  /// without either it stays as it is.
+  /// Of the roofline's time, what operations of a kind really take: measured at some sizes, and between two of them in between.
+  class Factor {
+   public:
+    Factor() = default;
+    Factor(double everywhere) : points_{{0, everywhere}} {}  // NOLINT(google-explicit-constructor): 1.7 is a factor
+    /// Where the roofline says so many seconds.
+    void add(double roofline, double factor) { points_[roofline] = factor; }
+    [[nodiscard]] double at(double roofline) const;
+
+   private:
+    std::map<double, double> points_;
+  };
+  using Factors = std::map<Kind, Factor>;
+  /// Where a kind is not named, the factor of its other `shared` stands in; without either it stays as it is.
   void correct(const Factors& factors) { factors_ = factors; }
 
   [[nodiscard]] Nanos of(const Fact& fact) const;

@@ -78,10 +78,22 @@ TEST(Simulate, CalibrationFindsTheFactorsOfAMadeUpRunOnSharedCores) {
   RunProfile profile{.config = small_job(), .ranks = 2, .spans = run->outcome.spans, .step_seconds = run->step_seconds};
   const auto found = calibrate({profile}, cluster_of("cpu").value());
   ASSERT_TRUE(found) << found.error().message;
-  for (const auto& [kind, factor] : truth.factors) EXPECT_NEAR(found->factors.at(kind), factor, 0.1 * factor) << OperationCosts::name_of(kind);
+  const auto costs_with = [&](const DeviceModel& device, const OperationCosts::Factors& factors) {
+    ClusterModel cluster = truth.cluster;
+    cluster.device = device;
+    const Estimate& e = run->estimate;
+    OperationCosts costs({e.training, e.job.options, cluster, 0});
+    costs.correct(factors);
+    return costs;
+  };
+  const OperationCosts made = costs_with(truth.cluster.device, truth.factors), again_found = costs_with(found->device, found->factors);
+  for (const OperationKind kind : {OperationKind::forward, OperationKind::backward, OperationKind::gather, OperationKind::optimize}) {
+    const Fact block{kind, Unit{1}, {}, false};
+    EXPECT_NEAR(seconds_of(again_found.of(block)) / seconds_of(made.of(block)), 1, 0.05) << OperationCosts::name_of(made.kind_of(block));
+  }
   SimulationOptions again = truth;
   again.factors = found->factors;
-  again.cluster.device.letter_us = found->letter_us;
+  again.cluster.device = found->device;
   const auto repeated = simulate_run(small_job(), again);
   ASSERT_TRUE(repeated);
   EXPECT_NEAR(repeated->step_seconds, run->step_seconds, 0.01 * run->step_seconds);

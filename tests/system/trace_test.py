@@ -41,7 +41,12 @@ class TraceTest(unittest.TestCase):
         self.assertEqual({event["args"]["step"] for event in spans}, {2, 3})
         code, output = self.trace(self.job.run, "--steps", "70..80")
         self.assertEqual(code, 1)
-        self.assertIn("nothing of steps 70 to 80", output)
+        self.assertIn("nothing of steps 70 to 80, but of steps 1 to 3", output)
+        for more in (("--html", self.job.folder / "none.html"), ("--report",)):
+            code, output = self.trace(self.job.run, "--steps", "70..80", *more)
+            self.assertEqual(code, 1, more)
+            self.assertIn("nothing of steps 70 to 80, but of steps 1 to 3", output)
+        self.assertFalse((self.job.folder / "none.html").exists())
         code, output = self.trace(self.job.run, "--steps", "3..x")
         self.assertEqual(code, 2)
         self.assertIn("--steps 3..x: expected a step or two", output)
@@ -61,6 +66,14 @@ class TraceTest(unittest.TestCase):
         self.assertLessEqual(abs(offset - ahead / 1e6), error)
         whole = json.loads((self.job.run / "trace" / "trace.json").read_text())
         self.assertLess(max(event["ts"] for event in whole["traceEvents"]), 60e6, "microseconds")
+
+    def test_a_rank_that_was_started_again_keeps_its_clock(self):
+        code, output = self.job.train("--nproc", 2, "--training.steps", 12, "--elastic.policy", "respawn", "--elastic.memory_interval", 2,
+                                      "--faults.rules", "site=process rank=1 step=7 action=crash")
+        self.assertEqual(code, 0, output)
+        code, output = self.trace(self.job.run)
+        self.assertEqual(code, 0, output)
+        self.assertRegex(output, r"rank 1: clock off by [+-]0\.\d+ ms ± \d\.\d+ ms \(\d+ letters\), within its error: left as it is")
 
     def test_a_live_run_is_shown_as_it_is(self):
         process = self.job.start("--nproc", 2, "--training.steps", 100000)
@@ -96,6 +109,9 @@ class TraceTest(unittest.TestCase):
         hops = report["critical_path"]
         self.assertAlmostEqual(sum(hop["ms"] + hop["gap_ms"] for hop in hops["hops"]), hops["ms"], delta=1e-3)
         self.assertGreater(len(hops["hops"]), 10)
+        self.assertAlmostEqual(hops["ms"], report["step_ms"] * report["steps"], delta=1e-3)
+        self.assertEqual(hops["hops"][0]["step"], 1, "it leads back to the step before the first, whose end is the start")
+        self.assertLess(max(hop["gap_ms"] for hop in hops["hops"]), report["step_ms"], "no operation is left out on the way")
         code, output = self.trace(self.job.run, "--report", "--compare", self.job.run)
         self.assertEqual(code, 0, output)
         self.assertIn("rank 1 compute busy", output)

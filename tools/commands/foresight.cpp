@@ -52,9 +52,7 @@ Result<Calibration> corrections(const SimulateRequest& request, const ClusterMod
     runs.push_back(std::move(*run));
   }
   if (!runs.empty()) return calibrate(runs, cluster);
-  Calibration none;
-  none.letter_us = cluster.device.letter_us;
-  return none;
+  return Calibration{.device = cluster.device, .factors = {}, .report = {}};
 }
 
 int simulate(const SimulateRequest& request) {
@@ -67,7 +65,7 @@ int simulate(const SimulateRequest& request) {
   SimulationOptions options;
   options.ranks = request.ranks;
   options.cluster = *cluster;
-  options.cluster.device.letter_us = measured->letter_us;
+  options.cluster.device = measured->device;
   options.factors = measured->factors;
   options.steps = request.steps;
   options.unfolded = request.unfolded;
@@ -85,7 +83,10 @@ int simulate(const SimulateRequest& request) {
     return exit_done;
   }
   for (const std::string& line : measured->report) std::printf("profile: %s\n", line.c_str());
-  if (!measured->report.empty()) std::printf("profile: a letter takes %.0f us\n", measured->letter_us);
+  if (measured->report.empty() && !cluster->device.gpu())
+    std::printf(
+        "no profile: rates of \"%s\" are assumed, and another machine's may be half or twice as high; a short run here with --profile RUN measures them\n",
+        cluster->device.name.c_str());
   std::fputs(simulation_text(*result).c_str(), stdout);
   if (!request.trace.empty()) std::printf("timeline: %s\n", request.trace.c_str());
   return exit_done;

@@ -9,11 +9,11 @@
 #include <optional>
 
 #include "src/config/job_config.hpp"
-#include "src/config/load_extension.hpp"
 #include "src/trace/chrome_trace.hpp"
 #include "src/trace/report.hpp"
 #include "tools/commands/ask.hpp"
 #include "tools/commands/commands.hpp"
+#include "tools/foresight/slot_replay.hpp"
 #include "tools/launcher/live_traces.hpp"
 #include "tools/launcher/run_folder.hpp"
 #include "tools/launcher/training_job.hpp"
@@ -74,13 +74,15 @@ Result<RunTimeline> timeline_of(const std::filesystem::path& run, const Steps& s
   return read_run_timeline(files, steps);
 }
 
-/// Slots and their sizes, by the run's own configuration; none where it cannot be read.
-std::vector<EdgeSlots> edges_of_run(const std::filesystem::path& run, const RunTimeline& timeline) {
-  std::uint32_t ranks = 0;
+std::size_t ranks_in(const RunTimeline& timeline) {
+  std::size_t ranks = 0;
   for (const RankTrace& rank : timeline.ranks) ranks += rank.rank == launcher_clock ? 0 : 1;
-  const auto config = with_extension(JobConfig::load(run / "config.toml", {}));
-  if (!config) return {};
-  const auto job = plan_training(*config, 0, ranks);
+  return ranks;
+}
+
+/// Slots and their sizes by the run's configuration at this step; none where it cannot be read.
+std::vector<EdgeSlots> edges_of_run(const JobConfig& config, std::uint32_t ranks) {
+  const auto job = plan_training(config, 0, ranks);
   if (!job) return {};
   std::vector<EdgeSlots> edges;
   for (const EdgeLayout::Region& region : edges_of(*job, estimate_training(job->model, job->options)).regions)
@@ -91,7 +93,23 @@ std::vector<EdgeSlots> edges_of_run(const std::filesystem::path& run, const RunT
 Result<TraceReport> report_of_run(const std::filesystem::path& run, const Steps& steps, int& code) {
   const auto timeline = timeline_of(run, {}, code);
   if (!timeline) return timeline.error();
-  return report_of(*timeline, steps, edges_of_run(run, *timeline));
+  const auto waits = report_of(*timeline, steps);
+  if (!waits) return waits;
+  const auto ranks = static_cast<std::uint32_t>(ranks_in(*timeline));
+  const auto config = config_of_run(run, waits->last, ranks);
+  if (!config) {
+    std::fprintf(stderr, "troupe trace: what slots would gain and take is not known: %s\n", config.error().message.c_str());
+    return waits;
+  }
+  RunProfile profile{.config = *config, .ranks = ranks, .spans = {}, .step_seconds = seconds_of(waits->step_time)};
+  for (const RankTrace& rank : timeline->ranks) {
+    if (rank.rank == launcher_clock) continue;
+    for (TracedSpan& span : spans_of(rank))
+      if (span.step >= waits->first && span.step <= waits->last) profile.spans.push_back(std::move(span));
+  }
+  auto replay = replay_slots(profile, cluster_of_run(*config));
+  if (!replay) std::fprintf(stderr, "troupe trace: what slots would gain is not known: %s\n", replay.error().message.c_str());
+  return report_of(*timeline, steps, edges_of_run(*config, ranks), replay ? std::optional(std::move(*replay)) : std::nullopt);
 }
 
 Result<void> write_file(const std::filesystem::path& file, const std::string& text) {
@@ -133,12 +151,6 @@ int report(const TraceRequest& request, const Steps& steps) {
   if (auto written = write_file(request.html, page); !written) return fail(written.error());
   std::printf("report: %s\n", request.html.c_str());
   return exit_done;
-}
-
-std::size_t ranks_in(const RunTimeline& timeline) {
-  std::size_t ranks = 0;
-  for (const RankTrace& rank : timeline.ranks) ranks += rank.rank == launcher_clock ? 0 : 1;
-  return ranks;
 }
 
 }  // namespace

@@ -230,7 +230,7 @@ Result<Estimate> estimate_run(const JobConfig& config, std::uint32_t ranks, cons
   e.memory = memory_of(e, config, plain->config);
   e.collectives = collectives_of(e);
   const DeviceModel& device = cluster.device;
-  if (!e.unbuilt.any()) e.roofline = roofline_of(e, (e.job.options.compute == DType::bf16 || device.gpu() ? device.bf16_tflops : device.fp32_tflops) * 1e12);
+  if (!e.unbuilt.any()) e.roofline = roofline_of(e, device.gpu() ? device.bf16_tflops * 1e12 : 0);
   return e;
 }
 

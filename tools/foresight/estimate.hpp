@@ -47,7 +47,7 @@ struct RooflineStep {
   double communication = 0;                               ///< all collectives but the last ones
   double end = 0;                                         ///< what nothing can hide: verdict, optimizer, scales and the first gather, one after the other
   double step = 0;                                        ///< the longer of compute and communication, and the end
-  double tokens_per_second = 0, mfu = 0, mfu_causal = 0;  ///< of one rank; parts of the bf16 peak (fp32's where a run computes in it); nan without
+  double tokens_per_second = 0, mfu = 0, mfu_causal = 0;  ///< of one rank; parts of the bf16 peak; nan without one, as on a CPU
 };
 
 /// What a run would be. A value.
@@ -65,8 +65,6 @@ struct Estimate {
   RooflineStep roofline;
   [[nodiscard]] bool fits() const noexcept;  ///< into the device's memory, as far as it is known
 };
-
-[[nodiscard]] constexpr double seconds_of(Nanos time) noexcept { return static_cast<double>(time.count()) * 1e-9; }
 
 /// Nothing is started, read or allocated. The error is what makes any plan impossible.
 [[nodiscard]] Result<Estimate> estimate_run(const JobConfig& config, std::uint32_t ranks, const ClusterModel& cluster);

@@ -3,74 +3,207 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <sstream>
+#include <set>
 
-#include "src/runtime/describe.hpp"
 #include "src/trace/chrome_trace.hpp"
+#include "src/trace/run_timeline.hpp"
+#include "tools/foresight/device_fit.hpp"
+#include "tools/foresight/operation_work.hpp"
 
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t warm_up = 3;  ///< steps in which caches and allocators settle
+constexpr std::uint64_t warm_up = 3;        ///< steps in which caches and allocators settle
+constexpr double longest_letter_us = 1000;  ///< what takes longer is no letter
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
-}
+/// Steps that took neither very long nor very short: operations' means over them sum up to what such a step takes, which medians would not.
+struct UsualSteps {
+  std::set<Step> steps;
+  double seconds = 0;  ///< their mean
+};
 
-/// "gather L3 (backward)", "forward L0 m1", "verdict": what a lane's span is of. Nothing: no operation of a plan.
-std::optional<Fact> fact_of(const std::string& name) {
-  constexpr std::array kinds{OperationKind::load,       OperationKind::scales, OperationKind::gather,     OperationKind::forward, OperationKind::backward,
-                             OperationKind::accumulate, OperationKind::reduce, OperationKind::all_reduce, OperationKind::verdict, OperationKind::optimize,
-                             OperationKind::snapshot,   OperationKind::save,   OperationKind::keep};
-  const std::string word = name.substr(0, name.find(' '));
-  for (const OperationKind kind : kinds) {
-    if (word != name_of(kind)) continue;
-    Fact fact{.kind = kind, .unit = {}, .micro = {}, .backward = name.ends_with("(backward)")};
-    if (const std::size_t at = name.find(" L"); at != std::string::npos) fact.unit = Unit{static_cast<std::uint32_t>(std::atoi(name.c_str() + at + 2))};
-    return fact;
+/// The middle half of a run's steps behind the first ones.
+Result<UsualSteps> usual_steps_of(const std::filesystem::path& metrics) {
+  std::vector<std::pair<double, Step>> all;
+  std::ifstream in(metrics);
+  for (std::string line; std::getline(in, line);) {
+    const auto entry = nlohmann::json::parse(line, nullptr, false);
+    if (entry.is_discarded() || !entry.contains("step_seconds") || entry["step"].get<std::uint64_t>() <= warm_up) continue;
+    all.emplace_back(entry["step_seconds"].get<double>(), Step{entry["step"].get<std::uint64_t>()});
   }
-  return std::nullopt;
+  if (all.empty()) return Error{fmt::format("--profile: {} has no steps after step {}", metrics.string(), warm_up)};
+  std::ranges::sort(all);
+  const std::size_t cut = all.size() / 4;
+  UsualSteps usual;
+  for (std::size_t i = cut; i < all.size() - cut; ++i) {
+    usual.steps.insert(all[i].second);
+    usual.seconds += all[i].first / static_cast<double>(all.size() - 2 * cut);
+  }
+  return usual;
 }
 
-bool is_lane(const std::string& track) {
-  for (std::size_t i = 0; i < lane_count; ++i)
-    if (track == name_of(static_cast<LaneKind>(i))) return true;
-  return false;
+/// A profiled run and what a model says of it.
+struct Profiled {
+  const RunProfile* run;
+  Estimate estimate;
+  std::map<OperationCosts::Kind, double> work;  ///< seconds of a core, of an operation
+};
+
+OperationCosts costs_of(const Profiled& profiled, const ClusterModel& cluster) {
+  const Estimate& e = profiled.estimate;
+  return OperationCosts({e.training, e.job.options, cluster, state_bytes(e.job, e.training)});
 }
 
-/// One simulation of a profiled run with what is known so far.
-Result<Simulation> repeat(const RunProfile& run, const ClusterModel& cluster, const Calibration& so_far) {
-  SimulationOptions options;
-  options.ranks = run.ranks;
-  options.cluster = cluster;
-  options.cluster.device.letter_us = so_far.letter_us;
-  options.factors = so_far.factors;
-  options.steps = 5;
-  options.unfolded = 256;
-  options.keep_all_spans = true;
-  return simulate_run(run.config, options);
+/// Any operation of a kind: those of a class are alike.
+Fact fact_of(const OperationCosts::Kind& kind, std::size_t units) {
+  const std::size_t unit = kind.unit == UnitClass::first ? 0 : kind.unit == UnitClass::last ? units - 1 : std::min<std::size_t>(1, units - 1);
+  return {.kind = kind.operation, .unit = Unit{static_cast<std::uint32_t>(unit)}, .micro = {}, .backward = false};
 }
 
-/// The runs' own letter time: so that the step of the last run, which has the most ranks, takes what it took.
-Result<void> fit_letters(const RunProfile& run, const ClusterModel& cluster, Calibration& calibration) {
-  double low = 0, high = 2000;
-  for (int i = 0; i < 9; ++i) {
-    calibration.letter_us = (low + high) / 2;
-    const auto simulated = repeat(run, cluster, calibration);
+bool is_compute(const OperationCosts::Kind& kind) { return kind.operation == OperationKind::forward || kind.operation == OperationKind::backward; }
+
+class Calibrator {
+ public:
+  explicit Calibrator(const ClusterModel& cluster) : cluster_(cluster) {}
+
+  Result<Calibration> calibrate(const std::vector<RunProfile>& runs) {
+    if (runs.empty()) return Error{"nothing to calibrate with: give --profile RUN"};
+    for (const RunProfile& run : runs) {
+      auto estimate = estimate_run(run.config, run.ranks, cluster_);
+      if (!estimate) return estimate.error();
+      runs_.push_back({&run, std::move(*estimate), {}});
+    }
+    std::ranges::stable_sort(runs_, {}, [](const Profiled& profiled) { return profiled.run->ranks; });
+    // What work is depends on what cores share, and what they share is found from the work.
+    for (int round = 0; round < 3; ++round) {
+      measure();
+      fit_device();
+      if (!fit_sharing()) break;
+    }
+    measure();
+    fit_device();
+    find_factors();
+    if (auto fitted = fit_letters(); !fitted) return fitted.error();
+    calibration_.device = cluster_.device;
+    return std::move(calibration_);
+  }
+
+ private:
+  void measure() {
+    for (Profiled& profiled : runs_) profiled.work = work_by_kind(profiled.run->spans, costs_of(profiled, cluster_), cluster_.device.capacity());
+  }
+
+  /// Forwards and backwards of the runs with the fewest ranks, which lose the least to each other.
+  void fit_device() {
+    std::vector<MeasuredWork> measured;
+    for (const Profiled& profiled : runs_) {
+      if (profiled.run->ranks != runs_.front().run->ranks) continue;
+      for (const auto& [kind, seconds] : profiled.work) {
+        if (!is_compute(kind)) continue;
+        const std::size_t unit = fact_of(kind, profiled.estimate.training.units.size()).unit.value();
+        measured.push_back({time_of(profiled.estimate.training, unit, kind.operation == OperationKind::backward, cluster_.device), seconds});
+      }
+    }
+    cluster_.device = fitted(cluster_.device, measured);
+  }
+
+  /// So that forwards and backwards of runs with more ranks are the work that those of runs with fewer ranks say. False: nothing to learn it from.
+  bool fit_sharing() {
+    if (cluster_.device.gpu() || runs_.front().run->ranks == runs_.back().run->ranks) return false;
+    double low = 0.3, high = 1;
+    for (int i = 0; i < 12; ++i) {
+      cluster_.device.core_sharing = (low + high) / 2;
+      (more_than_expected() > 1 ? high : low) = cluster_.device.core_sharing;
+    }
+    return true;
+  }
+
+  /// What runs with more ranks measure of forwards and backwards, by what the device's model says.
+  [[nodiscard]] double more_than_expected() const {
+    double sum = 0;
+    int runs = 0;
+    for (const Profiled& profiled : runs_) {
+      if (profiled.run->ranks == runs_.front().run->ranks) continue;
+      const OperationCosts costs = costs_of(profiled, cluster_);
+      double found = 0, expected = 0;
+      for (const auto& [kind, seconds] : work_by_kind(profiled.run->spans, costs, cluster_.device.capacity())) {
+        if (!is_compute(kind)) continue;
+        const auto times = static_cast<double>(kind.unit == UnitClass::block ? costs.units() - 2 : 1);
+        found += times * seconds;
+        expected += times * seconds_of(costs.of(fact_of(kind, costs.units())));
+      }
+      sum += found / expected;
+      ++runs;
+    }
+    return sum / runs;
+  }
+
+  void find_factors() {
+    calibration_.report.push_back(efficiencies_text(cluster_.device));
+    if (cluster_.device.cores > 0)
+      calibration_.report.push_back(fmt::format("{} cores do the work of {:.2f} when all are busy", cluster_.device.cores, cluster_.device.capacity()));
+    for (const Profiled& profiled : runs_) {
+      const OperationCosts costs = costs_of(profiled, cluster_);
+      for (const auto& [kind, seconds] : profiled.work) {
+        const bool fewest = profiled.run->ranks == runs_.front().run->ranks;
+        if (!fewest && measured_by_fewer_.contains(kind)) continue;  // those lose less to each other
+        if (fewest) measured_by_fewer_.insert(kind);
+        const double roofline = seconds_of(costs.of(fact_of(kind, costs.units())));
+        if (roofline <= 0) continue;
+        calibration_.factors[kind].add(roofline, seconds / roofline);
+        calibration_.report.push_back(
+            fmt::format("{:<28} {:>10.3f} ms of a core, {:>8.3f} × the roofline", OperationCosts::name_of(kind), 1e3 * seconds, seconds / roofline));
+      }
+    }
+  }
+
+  [[nodiscard]] Result<double> simulated_step(const RunProfile& run, double letter_us) const {
+    SimulationOptions options;
+    options.ranks = run.ranks;
+    options.cluster = cluster_;
+    options.cluster.device.letter_us = letter_us;
+    options.factors = calibration_.factors;
+    options.steps = 5;
+    options.unfolded = 256;
+    const auto simulated = simulate_run(run.config, options);
     if (!simulated) return simulated.error();
-    (simulated->step_seconds > run.step_seconds ? high : low) = calibration.letter_us;
+    return simulated->step_seconds;
   }
-  calibration.letter_us = low;
-  return {};
-}
+
+  /// The time at which the steps of all runs agree best: simulated by measured is one in their mean.
+  Result<void> fit_letters() {
+    double low = 0, high = longest_letter_us;
+    for (int i = 0; i < 10; ++i) {
+      const double middle = (low + high) / 2;
+      double sum = 0;
+      for (const Profiled& profiled : runs_) {
+        const auto step = simulated_step(*profiled.run, middle);
+        if (!step) return step.error();
+        sum += *step / profiled.run->step_seconds;
+      }
+      (sum > static_cast<double>(runs_.size()) ? high : low) = middle;
+    }
+    cluster_.device.letter_us = low;
+    calibration_.report.push_back(fmt::format("a letter takes {:.0f} us", low));
+    for (const Profiled& profiled : runs_) {
+      const auto step = simulated_step(*profiled.run, low);
+      if (!step) return step.error();
+      calibration_.report.push_back(fmt::format("{} rank{}: a step took {:.3f} ms, simulated {:.3f} ms, {:+.1f} %", profiled.run->ranks,
+                                                profiled.run->ranks == 1 ? "" : "s", 1e3 * profiled.run->step_seconds, 1e3 * *step,
+                                                100 * (*step / profiled.run->step_seconds - 1)));
+    }
+    return {};
+  }
+
+  ClusterModel cluster_;
+  std::vector<Profiled> runs_;
+  std::set<OperationCosts::Kind> measured_by_fewer_;
+  Calibration calibration_;
+};
 
 }  // namespace
 
@@ -81,90 +214,21 @@ Result<RunProfile> read_profile(const std::filesystem::path& run) {
   auto files = rank_traces(run / "trace");
   std::erase_if(files, [](const auto& file) { return file.filename() == launcher_trace; });  // runs no operation
   if (files.empty()) return Error{"--profile: " + (run / "trace").string() + " holds no timelines of ranks; the run needs trace.enable = true"};
-  for (const auto& file : files) {
-    auto spans = read_spans(file);
-    if (!spans) return spans.error();
-    profile.spans.insert(profile.spans.end(), spans->begin(), spans->end());
+  const auto timeline = read_run_timeline(files);
+  if (!timeline) return timeline.error();
+  const auto usual = usual_steps_of(run / "metrics.jsonl");
+  if (!usual) return usual.error();
+  for (const RankTrace& rank : timeline->ranks) {
+    for (TracedSpan& span : spans_of(rank))
+      if (usual->steps.contains(span.step)) profile.spans.push_back(std::move(span));
   }
-  std::uint32_t most = 0;
-  for (const TracedSpan& span : profile.spans) most = std::max(most, span.rank.value());
-  profile.ranks = most + 1;
-  std::ifstream metrics(run / "metrics.jsonl");
-  std::vector<double> steps;
-  for (std::string line; std::getline(metrics, line);) {
-    const auto entry = nlohmann::json::parse(line, nullptr, false);
-    if (entry.is_discarded() || !entry.contains("step_seconds") || entry["step"].get<std::uint64_t>() <= warm_up) continue;
-    steps.push_back(entry["step_seconds"].get<double>());
-  }
-  if (steps.empty()) return Error{fmt::format("--profile: {} has no steps after step {}", (run / "metrics.jsonl").string(), warm_up)};
-  profile.step_seconds = median(steps);
+  if (profile.spans.empty())
+    return Error{fmt::format("--profile: the timelines in {} hold none of the run's usual steps: a larger trace.events keeps more", (run / "trace").string())};
+  profile.ranks = static_cast<std::uint32_t>(timeline->ranks.size());
+  profile.step_seconds = usual->seconds;
   return profile;
 }
 
-std::map<OperationCosts::Kind, double> durations_by_kind(const std::vector<TracedSpan>& spans, const OperationCosts& costs, Step first) {
-  struct Shortest {
-    Fact fact;
-    double seconds;
-  };
-  std::map<std::pair<Step, std::string>, Shortest> shortest;
-  for (const TracedSpan& span : spans) {
-    if (span.step < first || !is_lane(span.track)) continue;
-    const auto fact = fact_of(span.name);
-    if (!fact) continue;
-    const double took = static_cast<double>((span.ended - span.started).count()) * 1e-9;
-    Shortest& entry = shortest.try_emplace({span.step, span.name}, Shortest{*fact, took}).first->second;
-    entry.seconds = std::min(entry.seconds, took);
-  }
-  std::map<std::string, std::pair<OperationCosts::Kind, std::vector<double>>> by_operation;
-  for (const auto& [where, entry] : shortest) {
-    auto& operation = by_operation[where.second];
-    operation.first = costs.kind_of(entry.fact);
-    operation.second.push_back(entry.seconds);
-  }
-  std::map<OperationCosts::Kind, std::vector<double>> medians;
-  for (const auto& [name, operation] : by_operation) medians[operation.first].push_back(median(operation.second));
-  std::map<OperationCosts::Kind, double> means;
-  for (const auto& [kind, values] : medians) {
-    double sum = 0;
-    for (const double value : values) sum += value;
-    means[kind] = sum / static_cast<double>(values.size());
-  }
-  return means;
-}
-
-Result<Calibration> calibrate(const std::vector<RunProfile>& runs, const ClusterModel& cluster) {
-  std::vector<const RunProfile*> order;
-  for (const RunProfile& run : runs) order.push_back(&run);
-  std::ranges::stable_sort(order, {}, &RunProfile::ranks);
-  Calibration calibration;
-  calibration.letter_us = cluster.device.letter_us;
-  for (const RunProfile* run : order) {
-    const OperationCosts::Factors before = calibration.factors;
-    for (int round = 0; round < 4; ++round) {
-      const auto simulated = repeat(*run, cluster, calibration);
-      if (!simulated) return simulated.error();
-      const Estimate& e = simulated->estimate;
-      const OperationCosts costs({e.training, e.job.options, cluster, state_bytes(e.job, e.training)});
-      const auto measured = durations_by_kind(run->spans, costs, Step{warm_up + 1});
-      const auto found = durations_by_kind(simulated->outcome.spans, costs, simulated->first);
-      for (const auto& [kind, took] : measured) {
-        const auto there = found.find(kind);
-        if (there == found.end() || there->second <= 0 || before.contains(kind)) continue;  // what an earlier run said holds
-        double& factor = calibration.factors
-                             .try_emplace(kind,
-                                          [&] {
-                                            const auto other = before.find({kind.operation, kind.unit, !kind.shared});
-                                            return other == before.end() ? 1.0 : other->second;
-                                          }())
-                             .first->second;
-        factor *= took / there->second;
-        if (round == 3)
-          calibration.report.push_back(fmt::format("{:<28} {:>10.3f} ms measured, {:>8.3f} × the roofline", OperationCosts::name_of(kind), 1e3 * took, factor));
-      }
-    }
-  }
-  if (auto fitted = fit_letters(*order.back(), cluster, calibration); !fitted) return fitted.error();
-  return calibration;
-}
+Result<Calibration> calibrate(const std::vector<RunProfile>& runs, const ClusterModel& cluster) { return Calibrator(cluster).calibrate(runs); }
 
 }  // namespace troupe

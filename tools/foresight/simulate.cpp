@@ -39,7 +39,7 @@ Result<void> look_at_steps(Simulation& s) {
   const TrainingOptions& o = s.estimate.job.options;
   s.tokens_per_second = static_cast<double>(o.batch.tokens()) * o.micro_batches / s.step_seconds;
   const DeviceModel& device = s.estimate.cluster.device;
-  const double peak = (o.compute == DType::bf16 || device.gpu() ? device.bf16_tflops : device.fp32_tflops) * 1e12;
+  const double peak = device.gpu() ? device.bf16_tflops * 1e12 : 0;  // as a run counts it: a CPU has no data sheet's rate
   const auto part = [&](double flops) { return peak > 0 ? flops * s.tokens_per_second / peak : std::numeric_limits<double>::quiet_NaN(); };
   s.mfu = part(s.estimate.flops_per_token);
   s.mfu_causal = part(s.estimate.flops_per_token_causal);
@@ -69,7 +69,7 @@ SimulatedJobOptions simulated_job_of(const Estimate& e, const JobConfig& config,
   job.contention = e.cluster.network.contention;
   job.letter = config.runtime.run_ahead > 0 && e.cluster.device.gpu() ? Nanos{0} : micros(e.cluster.device.letter_us);
   job.one_order = e.cluster.device.one_order;
-  job.cores = static_cast<double>(e.cluster.device.cores);
+  job.cores = e.cluster.device.capacity();
   job.ranks_per_host = static_cast<std::uint32_t>(e.cluster.network.ranks_per_host);
   return job;
 }

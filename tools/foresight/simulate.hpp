@@ -31,7 +31,7 @@ struct Simulation {
   SimulatedOutcome outcome;
   Step first, last;                                       ///< that were looked at
   double step_seconds = 0;                                ///< mean of those
-  double tokens_per_second = 0, mfu = 0, mfu_causal = 0;  ///< of one rank; nan without a peak
+  double tokens_per_second = 0, mfu = 0, mfu_causal = 0;  ///< of one rank; mfu nan without a peak, as on a CPU
   double compute_busy = 0, communication_busy = 0;        ///< of a step, parts
   TraceOverlap overlap;
   double wall_seconds = 0;  ///< that the simulation took
