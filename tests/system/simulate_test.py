@@ -23,7 +23,7 @@ class SimulateTest(unittest.TestCase):
         simulated = self.job.folder / "simulated.json"
         code, text, errors = troupe("simulate", self.job.config, "--ranks", 2, "--gpu", "cpu", "--profile", self.job.run, "-o", simulated, "--steps", 6)
         self.assertEqual(code, 0, errors)
-        self.assertIn("measured", text)
+        self.assertRegex(text, r"profile: forward block +\d+\.\d+ ms of a core")
 
         def content(file):
             events = json.loads(file.read_text())["traceEvents"]

@@ -9,7 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::size_t terms = work_kinds + 1;  ///< the last: launches
-constexpr double pull = 0.01;                  ///< towards a common multiplier, of a row's weight
+constexpr double pull = 0.001;                 ///< towards a common multiplier, of a row's weight
 constexpr int rounds = 2000;
 
 using Row = std::array<double, terms>;

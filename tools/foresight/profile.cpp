@@ -113,8 +113,8 @@ class Calibrator {
 
   /// So that forwards and backwards of runs with more ranks are the work that those of runs with fewer ranks say. False: nothing to learn it from.
   bool fit_sharing() {
-    if (cluster_.device.gpu() || runs_.front().run->ranks == runs_.back().run->ranks) return false;
-    double low = 0.3, high = 1;
+    if (cluster_.device.cores < 2 || runs_.front().run->ranks == runs_.back().run->ranks) return false;
+    double low = 1 / static_cast<double>(cluster_.device.cores), high = 1;  // all together do at least the work of one
     for (int i = 0; i < 12; ++i) {
       cluster_.device.core_sharing = (low + high) / 2;
       (more_than_expected() > 1 ? high : low) = cluster_.device.core_sharing;

@@ -14,7 +14,8 @@ struct RunProfile {
   std::vector<TracedSpan> spans;  ///< of all ranks, on one clock
   double step_seconds = 0;        ///< the mean of the steps that these are of
 };
-/// Of a run's folder: config.toml, metrics.jsonl and trace/rank-N.json; the middle half of its steps by their length. The error says what is missing, and how to get it.
+/// Of a run's folder: config.toml, metrics.jsonl and trace/rank-N.json; the middle half of its steps by their length. The error says what is missing, and how
+/// to get it.
 [[nodiscard]] Result<RunProfile> read_profile(const std::filesystem::path& run);
 
 /// How a model of a device has to be corrected, so that simulations of the profiled runs take what the runs took.
