@@ -1,11 +1,12 @@
 """Weights out to Hugging Face's folder and in again, by the programs alone; tests/model/parity_checkpoints.py asks transformers and PyTorch."""
 import json
 import pathlib
+import shutil
 import struct
 import subprocess
 import unittest
 
-from job import TROUPE, Job
+from job import TROUPE, Job, finish
 
 LAST = ("--checkpoint.last_save_model_only", "--checkpoint.last_save_in_hf", "--model.converters", "", "--training.global_batch_size", 2)
 AGAIN = ("--model.converters", "", "--training.global_batch_size", 2)
@@ -79,6 +80,31 @@ class HuggingFaceTest(unittest.TestCase):
         code, output = call("convert", pathlib.Path(self.first.run), "--to", "hf", small)
         self.assertEqual(code, 1)
         self.assertIn("is no checkpoint's folder: expected …/step-N", output)
+
+    def test_a_text_ends_with_any_of_the_ids_that_the_folder_names(self):
+        prompt = "256,116,104,101"
+        _, whole = call("generate", self.folder, "--ids", prompt, "--tokens", 20)
+        ids = whole.strip().split(",")[4:]
+        folder = self.first.folder / "several-ends"
+        shutil.copytree(self.folder, folder)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [257, int(ids[2])]}))
+        code, output = call("generate", folder, "--ids", prompt, "--tokens", 20)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.strip().split(",")[4:], ids[:ids.index(ids[2]) + 1])
+
+    def test_an_export_that_fails_is_a_warning_and_the_checkpoint_is_sealed(self):
+        folder = self.first.folder / "spoilt"
+        shutil.copytree(self.folder, folder)
+        job = Job(steps=30)
+        self.addCleanup(job.remove)
+        process = job.start(*LAST, "--ranks-in-process", 1, "--checkpoint.initial_load_path", folder, "--checkpoint.initial_load_in_hf")
+        job.wait_for_step(2, process)
+        (folder / "config.json").write_text("{")  # what the export is to take over
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(job.checkpoints(), ["step-30"])
+        self.assertRegex(output, r"checkpoint.last_save_in_hf: .*step-30 is sealed, but its weights for Hugging Face were not written: .*config.json")
+        self.assertRegex(output, r"`troupe convert .*step-30 --to hf .*step-30-hf`")
 
     def test_text_is_the_same_from_either_and_the_seed_decides_it(self):
         texts = []
