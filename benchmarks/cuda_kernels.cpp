@@ -112,10 +112,10 @@ void gates(const Scalars& scalars) {
   const auto backward = [&](bool transposed) {
     return [&, transposed](int i) {
       swiglu_backward(nullptr, {out[i], gate_up[i], gate_up[i] + F, gradients[i], gradients[i] + F, Element::bf16, T, F, 2 * F, 2 * F, scalars.amax + 1,
-                                scalars.amax, transposed ? turned[i] : nullptr});
+                                !transposed, transposed ? nullptr : scalars.amax + 2, scalars.amax, transposed ? turned[i] : nullptr});
     };
   };
-  report_bytes("K5 swiglu_backward + amax", 10.0 * T * F, backward(false));
+  report_bytes("K5 swiglu_backward + two amaxes", 10.0 * T * F, backward(false));
   report_bytes("K5 swiglu_backward + amax + transposed codes", 11.0 * T * F, backward(true));
 }
 
@@ -134,8 +134,13 @@ void ends() {
   random_integers(nullptr, tokens, T, static_cast<std::int32_t>(V), 2);
   report_bytes("K13 embedding", 4.0 * T * D, [&](int) { embedding(nullptr, tokens, T, table, V, D, Element::bf16, rows); });
   float* dtable = random_array<float>(V * D);
-  void* scratch = random_array<std::uint8_t>(static_cast<std::int64_t>(embedding_backward_scratch(T)));
+  void* scratch = random_array<std::uint8_t>(static_cast<std::int64_t>(embedding_backward_scratch(T, D)));
   report_bytes("K13 embedding_backward", 4.0 * V * D + 2.0 * T * D,
+               [&](int) { embedding_backward(nullptr, {tokens, rows, Element::bf16, dtable, false, T, V, D, scratch}); });
+  std::vector<std::int32_t> text(T);
+  for (std::size_t i = 0; i < text.size(); ++i) text[i] = static_cast<std::int32_t>(i % 17 == 0 ? i % 258 : i % 26);
+  check(cudaMemcpy(tokens, text.data(), text.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice), "tokens");
+  report_bytes("K13 embedding_backward, bytes of text", 4.0 * V * D + 2.0 * T * D,
                [&](int) { embedding_backward(nullptr, {tokens, rows, Element::bf16, dtable, false, T, V, D, scratch}); });
   cudaFree(table);
   cudaFree(dtable);

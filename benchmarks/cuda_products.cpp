@@ -18,6 +18,7 @@ struct Shape {
   std::int64_t rows, columns, depth;
   bool fast;
   at::ScalarType a, b, d;
+  bool a_down = false, b_down = false;  ///< how bf16 operands lie: a [depth, rows], b [depth, columns]
 };
 
 at::TensorOptions on_gpu(at::ScalarType type) { return at::TensorOptions().device(at::kCUDA).dtype(type); }
@@ -57,13 +58,16 @@ void report(const Shape& s, double flop, std::pair<double, double> ms, double di
 
 void product(Products& products, const Workspace& workspace, const Shape& s, bool compare) {
   const bool float8 = s.a != at::kBFloat16;
-  const auto a = at::randn({s.rows, s.depth}, on_gpu(at::kBFloat16)).to(s.a), b = at::randn({s.columns, s.depth}, on_gpu(at::kBFloat16)).to(s.b);
+  const auto matrix = [](std::int64_t rows, std::int64_t columns, bool down, at::ScalarType type) {
+    return at::randn(down ? at::IntArrayRef{columns, rows} : at::IntArrayRef{rows, columns}, on_gpu(at::kBFloat16)).to(type);
+  };
+  const auto a = matrix(s.rows, s.depth, s.a_down, s.a), b = matrix(s.columns, s.depth, s.b_down, s.b);
   const auto one = at::ones({1}, on_gpu(at::kFloat));
-  auto own = at::empty({s.rows, s.columns}, on_gpu(s.d)), theirs = at::empty({s.rows, s.columns}, on_gpu(s.d));
+  auto own = at::empty({s.rows, s.columns}, on_gpu(s.d)), theirs = at::empty({s.rows, s.columns}, on_gpu(s.a_down ? at::kBFloat16 : s.d));
   Product p{};
   p.rows = s.rows, p.columns = s.columns, p.depth = s.depth;
-  p.a = {a.data_ptr(), element_of(s.a), s.depth, false, float8 ? one.data_ptr<float>() : nullptr};
-  p.b = {b.data_ptr(), element_of(s.b), s.depth, true, float8 ? one.data_ptr<float>() : nullptr};
+  p.a = {a.data_ptr(), element_of(s.a), s.a_down ? s.rows : s.depth, s.a_down, float8 ? one.data_ptr<float>() : nullptr};
+  p.b = {b.data_ptr(), element_of(s.b), s.b_down ? s.columns : s.depth, !s.b_down, float8 ? one.data_ptr<float>() : nullptr};
   p.d = own.data_ptr();
   p.d_type = element_of(s.d);
   p.d_stride = s.columns;
@@ -73,7 +77,7 @@ void product(Products& products, const Workspace& workspace, const Shape& s, boo
     if (float8)
       at::_scaled_mm_out(theirs, a, b.t(), one, one, {}, {}, s.d, s.fast);
     else
-      at::mm_out(theirs, a, b.t());
+      at::mm_out(theirs, s.a_down ? a.t() : a, s.b_down ? b : b.t());
   };
   ours(0);  // makes the plan
   if (!compare) return;
@@ -138,24 +142,44 @@ std::vector<troupe::cuda::Shape> shapes_of(std::int64_t tokens, bool apart) {
   for (const Linear& l : linears) shapes.push_back({l.name, "input gradient", tokens, l.in, l.out, false, e5, e4, half});
   for (const Linear& l : linears) shapes.push_back({l.name, "weight gradient", l.out, l.in, tokens, false, e5, e4, half});
   for (const Linear& l : linears) shapes.push_back({l.name, "weight gradient, fp32", l.out, l.in, tokens, false, e5, e4, single});
-  if (!apart) shapes.push_back({"head", "forward", tokens, 128256, 4096, false, half, half, half});
   return shapes;
 }
 
-/// Without arguments: compares. "choices": a long sweep of more shapes, printed as product_choices.hpp wants it.
+/// In bf16: the head, and each linear by itself; the gradient of a weight in fp32.
+std::vector<troupe::cuda::Shape> bf16_shapes_of(std::int64_t tokens, bool linears) {
+  const at::ScalarType half = at::kBFloat16, single = at::kFloat;
+  struct Linear {
+    const char* name;
+    std::int64_t out, in;
+  };
+  std::vector<Linear> all{{"head", 128256, 4096}};
+  if (linears) all.insert(all.end(), {{"wq, wo", 4096, 4096}, {"wk, wv", 1024, 4096}, {"gate, up", 14336, 4096}, {"down", 4096, 14336}});
+  std::vector<troupe::cuda::Shape> shapes;
+  for (const Linear& l : all) {
+    shapes.push_back({l.name, "bf16 forward", tokens, l.out, l.in, false, half, half, half});
+    shapes.push_back({l.name, "bf16 input gradient", tokens, l.in, l.out, false, half, half, half, false, true});
+    shapes.push_back({l.name, "bf16 weight gradient", l.out, l.in, tokens, false, half, half, single, true, true});
+  }
+  return shapes;
+}
+
+/// Without arguments: compares. "choices": a long sweep of more shapes, printed as product_choices.hpp wants it; "choices bf16": those in bf16 alone,
+/// and their times against at::mm.
 int main(int count, char** arguments) {
   using namespace troupe::cuda;
-  const bool long_sweep = count > 1 && std::strcmp(arguments[1], "choices") == 0;
+  const bool long_sweep = count > 1 && std::strcmp(arguments[1], "choices") == 0, bf16 = count > 2;
   const Workspace workspace;
   if (!long_sweep) {
     Products products({});
     for (const Shape& s : shapes_of(16384, false)) product(products, workspace, s, true);
+    for (const Shape& s : bf16_shapes_of(16384, true)) product(products, workspace, s, true);
     attention();
     return 0;
   }
   Products products({.known_choices = false, .rounds = 5, .milliseconds = 50, .margin = 0.02});
   for (const std::int64_t tokens : {16384, 8192}) {
-    for (const Shape& s : shapes_of(tokens, true)) product(products, workspace, s, false);
+    for (const Shape& s : bf16 ? std::vector<Shape>{} : shapes_of(tokens, true)) product(products, workspace, s, false);
+    for (const Shape& s : bf16_shapes_of(tokens, tokens == 16384)) product(products, workspace, s, bf16 && tokens == 16384);
   }
   std::printf("%s", products.choices().c_str());
 }

@@ -1,4 +1,6 @@
 #pragma once
+#include <span>
+
 #include "src/device/kernels.hpp"
 
 namespace troupe {
@@ -8,6 +10,14 @@ struct CastTarget {
   TensorView codes;
   float* amax = nullptr;
   float* scale = nullptr;
+};
+
+/// One parameter's part of an optimizer step over many; views as Kernels::adamw's.
+struct AdamWShard {
+  TensorView parameter, gradient, first, second;
+  std::int64_t* count = nullptr;
+  AdamWStep step{};
+  float* amax = nullptr;  ///< unless null: max |parameter| after the step; left alone where nothing happens
 };
 
 /// Operations that a device may do in one go, beside Kernels: one object is both. Each does what the named operations of Kernels do one
@@ -23,6 +33,22 @@ class FusedKernels {
   virtual void swiglu_cast(Stream&, TensorView gate, TensorView up, TensorView out, const CastTarget& to) = 0;
   /// out = residual + x wᵀ, rounded once
   virtual void linear_fp8_add(Stream&, Float8View x, Float8View w, TensorView residual, TensorView out) = 0;
+
+  /// scale_from_amax and quantize: to.amax holds max |x| already, as one of the next three found it.
+  virtual void cast_fp8_with_amax(Stream&, TensorView x, const CastTarget& to) = 0;
+  /// rms_norm_backward, then amax of dx
+  virtual void rms_norm_backward_amax(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
+                                      bool accumulate_dw, float* amax) = 0;
+  /// swiglu_backward, then amax of dgate and of dup; null: of that one not
+  virtual void swiglu_backward_amax(Stream&, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup, float* dgate_amax,
+                                    float* dup_amax) = 0;
+  /// rotary, then amax of x
+  virtual void rotary_amax(Stream&, TensorView x, TensorView table, bool inverse, float* amax) = 0;
+
+  /// adamw of each, and amax of those that ask for it
+  virtual void adamw_all(Stream&, std::span<const AdamWShard> shards, const Verdict* verdict) = 0;
+  /// scale_from_amax of amaxes[i] to scales[i], i < count
+  virtual void scales_from_amaxes(Stream&, const float* amaxes, DType dtype, float* scales, std::size_t count) = 0;
 };
 
 }  // namespace troupe

@@ -80,6 +80,8 @@ float* ShardMemory::amax(std::size_t parameter) const {
 
 float* ShardMemory::scale(std::size_t parameter) const { return amax(parameter) + float8_count_; }
 
+float* ShardMemory::scales() const { return amaxes().as<float>() + float8_count_; }
+
 TensorView ShardMemory::amaxes() const {
   std::byte* start = scalars_->bytes().data() + layout_.parameters.size() * sizeof(std::int64_t);
   return TensorView::contiguous(start, DType::f32, {static_cast<std::int64_t>(float8_count_)}, device_);

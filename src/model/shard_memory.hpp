@@ -40,6 +40,7 @@ class ShardMemory {
   [[nodiscard]] std::int64_t* count(std::size_t parameter) const;
   [[nodiscard]] float* amax(std::size_t parameter) const;  ///< of a parameter with fp8
   [[nodiscard]] float* scale(std::size_t parameter) const;
+  [[nodiscard]] float* scales() const;      ///< of all parameters with fp8, in the order of `amaxes`
   [[nodiscard]] TensorView amaxes() const;  ///< of all parameters with fp8
   [[nodiscard]] std::uint32_t rank() const noexcept { return options_.rank; }
   [[nodiscard]] StateTensors state() const;

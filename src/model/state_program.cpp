@@ -32,6 +32,9 @@ void StateProgram::find_amaxes(Stream& stream) {
 }
 
 void StateProgram::scales_from_amaxes(Stream& stream) {
+  const TensorView amaxes = in_.memory.amaxes();
+  const auto count = static_cast<std::size_t>(amaxes.shape.elements());
+  if (fused_ != nullptr && count > 0) return fused_->scales_from_amaxes(stream, amaxes.as<const float>(), DType::e4m3, in_.memory.scales(), count);
   for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
     if (in_.layout.parameters[i].fp8) in_.kernels.scale_from_amax(stream, in_.memory.amax(i), DType::e4m3, in_.memory.scale(i));
   }
@@ -39,7 +42,7 @@ void StateProgram::scales_from_amaxes(Stream& stream) {
 
 void StateProgram::scales(Stream& stream, Communicator& dp_shard) {
   if (!travels_in_fp8()) return;
-  find_amaxes(stream);
+  if (!amaxes_known_) find_amaxes(stream);
   dp_shard.all_reduce(stream, in_.memory.amaxes(), Reduction::max);
   scales_from_amaxes(stream);
 }
@@ -112,13 +115,25 @@ void StateProgram::reduce(Stream& stream, Micro micro, Unit unit, std::span<std:
         {reinterpret_cast<const float*>(gradients.data() + slot.gradient_offset), in_.memory.gradient_with_padding(slot.parameter), count, !first});
     reduced_ += count * sizeof(float) * (in_.layout.world - 1);
   }
-  dp_shard.reduce_scatter(stream, reduce_);
+  if (!in_.in_place) dp_shard.reduce_scatter(stream, reduce_);
+  const bool whole = !sums.empty() || micro.value() + 1 == in_.micro_batches;
+  if (whole && !in_.replicated) add_to_norm(stream, unit);
+}
+
+/// Σ grad² of the shards that the unit owns, behind the collective that makes them whole: all but the last unit's are hidden under backward.
+/// A step begins with the last unit, which forgets what a broken step may have left.
+void StateProgram::add_to_norm(Stream& stream, Unit unit) const {
+  double& square = in_.totals->sums.grad_square;
+  if (unit.value() + 1 == in_.layout.units.size()) in_.kernels.fill(stream, TensorView::contiguous(&square, DType::f64, {1}, in_.device), 0.0);
+  const TensorView shards = in_.memory.gradients_of(unit.value());  // with padding, which is zero
+  if (in_.counts_in_norm && shards.shape.elements() > 0) in_.kernels.sum_squares(stream, shards, &square);
 }
 
 void StateProgram::all_reduce(Stream& stream, Unit unit, Communicator& dp_replicate) {
   const TensorView shards = in_.memory.gradients_of(unit.value());
   if (shards.shape.elements() == 0) return;
   dp_replicate.all_reduce(stream, shards, Reduction::sum);
+  add_to_norm(stream, unit);
   reduced_ += 2 * shards.bytes() * (dp_replicate.size() - 1) / dp_replicate.size();  // a reduce-scatter and an all-gather
 }
 
@@ -126,10 +141,6 @@ void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicato
   VerdictSums& sums = in_.totals->sums;
   const double tag = verdict_tag(epoch.value(), step.value());
   const auto scalar = [&](double& value) { return TensorView::contiguous(&value, DType::f64, {1}, in_.device); };
-  in_.kernels.fill(stream, scalar(sums.grad_square), 0.0);
-  for (std::size_t i = 0; in_.counts_in_norm && i < in_.layout.parameters.size(); ++i) {
-    if (in_.layout.parameters[i].rows_of(in_.memory.rank()) > 0) in_.kernels.sum_squares(stream, in_.memory.gradient(i), &sums.grad_square);
-  }
   in_.kernels.fill(stream, scalar(sums.tag), tag);
   const TensorView all = TensorView::contiguous(&sums, DType::f64, {VerdictSums::count}, in_.device);
   static_assert(offsetof(VerdictSums, tokens) == offsetof(VerdictSums, loss) + sizeof(double));
@@ -161,13 +172,30 @@ void StateProgram::evaluate(Stream& stream, Communicator& world) {
 
 void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rate) {
   numbers_.learning_rate = learning_rate;
+  const bool finds_amaxes = fused_ != nullptr && travels_in_fp8();
+  adamw_.clear();
   for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
     if (slot.tied_reader) continue;
     const std::size_t i = slot.parameter;
-    in_.kernels.adamw(stream, in_.memory.master(i), in_.memory.gradient(i), in_.memory.first_moment(i), in_.memory.second_moment(i), in_.memory.count(i),
-                      in_.optimizer[i].at(learning_rate), &in_.totals->verdict);
-    if (in_.ema_decay > 0) in_.kernels.average(stream, in_.memory.master(i), in_.memory.average(i), in_.ema_decay, &in_.totals->verdict);
+    adamw_.push_back({.parameter = in_.memory.master(i),
+                      .gradient = in_.memory.gradient(i),
+                      .first = in_.memory.first_moment(i),
+                      .second = in_.memory.second_moment(i),
+                      .count = in_.memory.count(i),
+                      .step = in_.optimizer[i].at(learning_rate),
+                      .amax = finds_amaxes && in_.layout.parameters[i].fp8 ? in_.memory.amax(i) : nullptr});
   }
+  if (fused_ != nullptr) {
+    fused_->adamw_all(stream, adamw_, &in_.totals->verdict);
+  } else {
+    for (const AdamWShard& s : adamw_) in_.kernels.adamw(stream, s.parameter, s.gradient, s.first, s.second, s.count, s.step, &in_.totals->verdict);
+  }
+  for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
+    if (slot.tied_reader || in_.ema_decay <= 0) continue;
+    in_.kernels.average(stream, in_.memory.master(slot.parameter), in_.memory.average(slot.parameter), in_.ema_decay, &in_.totals->verdict);
+  }
+  // Where nothing was committed, neither masters nor amaxes changed.
+  if (unit.value() + 1 == in_.layout.units.size()) amaxes_known_ = finds_amaxes;
 }
 
 StepNumbers StateProgram::numbers() const {

@@ -1,6 +1,7 @@
 #pragma once
 #include <vector>
 
+#include "src/device/fused_kernels.hpp"
 #include "src/model/programs.hpp"
 #include "src/model/shard_memory.hpp"
 #include "src/model/step_totals.hpp"
@@ -24,9 +25,12 @@ class StateProgram final : public ShardProgram {
     std::vector<AdamWSettings> optimizer;  ///< [LaidParameter]
     double ema_decay = 0;                  ///< 0: the memory has no averages
     double max_norm = 1, nominal_tokens = 1;
-    bool counts_in_norm = true;  ///< false on all replicas but one: their gradient shards are copies
+    bool counts_in_norm = true;       ///< false on all replicas but one: their gradient shards are copies
+    std::uint32_t micro_batches = 1;  ///< whose reduces make up a step, unless the sums are reduced with the last
+    bool replicated = false;          ///< all_reduce follows a unit's last reduce
+    bool in_place = false;            ///< backward writes gradients where they stay: nothing is left to reduce (gradients_stay)
   };
-  explicit StateProgram(const Inputs& inputs) : in_(inputs) {}
+  explicit StateProgram(const Inputs& inputs) : in_(inputs), fused_(dynamic_cast<FusedKernels*>(&inputs.kernels)) {}
 
   [[nodiscard]] std::size_t weights_bytes(Unit unit) const override { return in_.layout.units.at(unit.value()).weights_bytes; }
   [[nodiscard]] std::size_t gradients_bytes(Unit unit) const override { return in_.layout.units.at(unit.value()).gradients_bytes; }
@@ -44,13 +48,19 @@ class StateProgram final : public ShardProgram {
   void find_amaxes(Stream& stream);
   void scales_from_amaxes(Stream& stream);
   void place_own_rows(Stream& stream, Unit unit, std::span<std::byte> weights);
+  /// The masters were written by somebody else: their amaxes are to be found anew.
+  void masters_changed() noexcept { amaxes_known_ = false; }
 
  private:
+  void add_to_norm(Stream& stream, Unit unit) const;
   void add_to_sums(Stream& stream, bool first, Unit unit, std::span<std::byte> gradients) const;
   [[nodiscard]] std::size_t part_bytes(const ParameterSlot& slot) const;
   [[nodiscard]] bool travels_in_fp8() const noexcept;
 
   Inputs in_;
+  FusedKernels* fused_;              ///< null: the device has none
+  bool amaxes_known_ = false;        ///< the optimizer found them
+  std::vector<AdamWShard> adamw_;    ///< kept, as the next two
   std::vector<GatherPiece> gather_;  ///< kept, so that a step allocates nothing
   std::vector<ReducePiece> reduce_;
   std::uint64_t gathered_ = 0, reduced_ = 0;  ///< since the last verdict

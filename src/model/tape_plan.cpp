@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "src/model/amax_joints.hpp"
 #include "src/model/arena.hpp"
 #include "src/model/tape_backward.hpp"
 
@@ -221,6 +222,7 @@ TapePlan emit_tapes(const ModelDescription& model, const WeightLayout& layout, c
     }
     gradient = emit_backward(emitter, unit, layout.units[u], values[u], gradient);
   }
+  join_amaxes(plan);
   return plan;
 }
 

@@ -67,6 +67,8 @@ struct Instruction {
   bool accumulate_weight = false;
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;  ///< as TapeStep
   double eps = 0;
+  std::vector<int> amaxes{};  ///< of each result: the scale buffer that a device which can puts max |result| into; -1 or empty: none
+  bool amax_found = false;    ///< of cast_fp8: on such a device the amax is there
 };
 
 struct TapePlanOptions {

@@ -113,6 +113,10 @@ void TapeProgram::run_joined(const Call& call, const Instruction& first, const I
   fused_->linear_fp8_add(call.stream, float8(o[0], o[1]), float8_weight(call, first), view(residual), view(second.operands[2]));
 }
 
+float* TapeProgram::amax(const Instruction& i, std::size_t result) const {
+  return fused_ != nullptr && result < i.amaxes.size() && i.amaxes[result] >= 0 ? view(i.amaxes[result]).as<float>() : nullptr;
+}
+
 CastTarget TapeProgram::cast_target(const Instruction& instruction, std::size_t first) const {
   auto* scalars = view(instruction.operands[first + 1]).as<float>();
   return {view(instruction.operands[first]), scalars, scalars + 1};
@@ -188,6 +192,9 @@ void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
     case InstructionCode::rms_norm_backward: {
       TensorView rstd = view(o[2]);
       rstd.shape = Shape{rstd.shape[0]};
+      if (float* const largest = amax(i, 0))
+        return fused_->rms_norm_backward_amax(call.stream, view(o[0]), view(o[1]), weight(call, i.parameter), rstd, view(o[3]), i.accumulate,
+                                              weight_gradient(call, i.parameter), i.accumulate_weight, largest);
       return k.rms_norm_backward(call.stream, view(o[0]), view(o[1]), weight(call, i.parameter), rstd, view(o[3]), i.accumulate,
                                  weight_gradient(call, i.parameter), i.accumulate_weight);
     }
@@ -198,14 +205,19 @@ void TapeProgram::run_backward(const Call& call, const Instruction& i) const {
       return k.linear_fp8_backward_weight(call.stream, float8(o[0], o[1]), float8(o[2], o[3]), weight_gradient(call, i.parameter), i.accumulate_weight);
     case InstructionCode::linear_fp8_backward_input:
       return k.linear_fp8_backward_input(call.stream, float8(o[0], o[1]), float8_weight(call, i), view(o[2]), i.accumulate);
-    case InstructionCode::rotary_backward: return k.rotary(call.stream, by_heads(o[0], i.heads, i.head_dim, false), in_.rotary, true);
+    case InstructionCode::rotary_backward:
+      if (float* const largest = amax(i, 0)) return fused_->rotary_amax(call.stream, by_heads(o[0], i.heads, i.head_dim, false), in_.rotary, true, largest);
+      return k.rotary(call.stream, by_heads(o[0], i.heads, i.head_dim, false), in_.rotary, true);
     case InstructionCode::attention_backward: {
       const auto q = [&](std::size_t n) { return by_heads(o[n], i.heads, i.head_dim, true); };
       const auto kv = [&](std::size_t n) { return by_heads(o[n], i.kv_heads, i.head_dim, true); };
       const double scale = 1.0 / std::sqrt(static_cast<double>(i.head_dim));
       return k.attention_backward(call.stream, q(0), q(1), kv(2), kv(3), q(4), log_sum_exp(o[5], i.heads), scale, q(6), kv(7), kv(8), starts(call));
     }
-    case InstructionCode::swiglu_backward: return k.swiglu_backward(call.stream, view(o[0]), view(o[1]), view(o[2]), view(o[3]), view(o[4]));
+    case InstructionCode::swiglu_backward:
+      if (amax(i, 0) != nullptr || amax(i, 1) != nullptr)
+        return fused_->swiglu_backward_amax(call.stream, view(o[0]), view(o[1]), view(o[2]), view(o[3]), view(o[4]), amax(i, 0), amax(i, 1));
+      return k.swiglu_backward(call.stream, view(o[0]), view(o[1]), view(o[2]), view(o[3]), view(o[4]));
     case InstructionCode::copy: return k.cast(call.stream, view(o[0]), view(o[1]));
     default: throw std::logic_error("an instruction of forward among those of backward");
   }
@@ -229,6 +241,7 @@ void TapeProgram::attend_cached(const Call& call, const Instruction& i, double s
 
 /// As the buffer of the codes says; the scales lie in the buffer behind it, tensor-wise as (amax, scale).
 void TapeProgram::cast_to_float8(const Call& call, TensorView from, const Instruction& i, std::size_t to) const {
+  if (fused_ != nullptr && i.amax_found) return fused_->cast_fp8_with_amax(call.stream, from, cast_target(i, to));
   if (fused_ != nullptr) return fused_->cast_fp8(call.stream, from, cast_target(i, to));
   const TapeBuffer& described = in_.plan.buffers[static_cast<std::size_t>(i.operands[to])];
   const TensorView codes = view(i.operands[to]);
@@ -279,8 +292,8 @@ Float8View TapeProgram::float8_weight(const Call& call, const Instruction& i) co
 
 TensorView TapeProgram::weight_gradient(const Call& call, int parameter) const {
   const ParameterSlot& slot = call.unit.slots[static_cast<std::size_t>(parameter)];
-  return TensorView::contiguous(call.gradients.data() + slot.gradient_offset, in_.layout.gradient, in_.layout.parameters[slot.parameter].description.shape(),
-                                in_.rotary.device);
+  void* const place = in_.own_gradients.empty() ? static_cast<void*>(call.gradients.data() + slot.gradient_offset) : in_.own_gradients[slot.parameter];
+  return TensorView::contiguous(place, in_.layout.gradient, in_.layout.parameters[slot.parameter].description.shape(), in_.rotary.device);
 }
 
 TensorView TapeProgram::starts(const Call& call) const {

@@ -32,13 +32,14 @@ class TapeProgram final : public ComputeProgram {
     const TapePlan& plan;
     const WeightLayout& layout;
     Kernels& kernels;
-    std::span<std::byte> arena;        ///< plan.arena_bytes
-    TensorView rotary;                 ///< [seq_len, head_dim / 2, 2]
-    std::vector<const float*> scales;  ///< [LaidParameter] of weights that are gathered in fp8; null for the others
-    StepTotals* totals = nullptr;      ///< device memory
-    double gradient_scale = 1;         ///< 1 / nominal tokens
-    LossFunction loss = {};            ///< in place of the kernels' cross entropy, where there is one
-    KeyValueCache* cache = nullptr;    ///< inference token by token: tokens are those at cache->length and after
+    std::span<std::byte> arena;              ///< plan.arena_bytes
+    TensorView rotary;                       ///< [seq_len, head_dim / 2, 2]
+    std::vector<const float*> scales;        ///< [LaidParameter] of weights that are gathered in fp8; null for the others
+    StepTotals* totals = nullptr;            ///< device memory
+    double gradient_scale = 1;               ///< 1 / nominal tokens
+    LossFunction loss = {};                  ///< in place of the kernels' cross entropy, where there is one
+    KeyValueCache* cache = nullptr;          ///< inference token by token: tokens are those at cache->length and after
+    std::vector<float*> own_gradients = {};  ///< [LaidParameter]: where backward writes weights' gradients; empty: into the gradients slot
   };
   explicit TapeProgram(Inputs inputs);
 
@@ -69,6 +70,8 @@ class TapeProgram final : public ComputeProgram {
   [[nodiscard]] TensorView batch_part(const Call& call, std::size_t part) const;
 
   [[nodiscard]] CastTarget cast_target(const Instruction& instruction, std::size_t first) const;
+  /// Where the device puts the amax of this result; null: nowhere.
+  [[nodiscard]] float* amax(const Instruction& instruction, std::size_t result) const;
 
   Inputs in_;
   FusedKernels* fused_;                                              ///< null: the device has none, or none for the recipe

@@ -191,8 +191,16 @@ struct TrainingModel::Parts {
   }
   [[nodiscard]] StepTotals* step_totals() const { return reinterpret_cast<StepTotals*>(totals->bytes().data()); }
   [[nodiscard]] TapeProgram::Inputs compute_inputs() const {
-    return {estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), scales(), step_totals(), 1.0 / options.nominal_tokens,
-            options.loss};
+    TapeProgram::Inputs inputs{
+        estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), scales(), step_totals(), 1.0 / options.nominal_tokens, options.loss};
+    for (std::size_t i = 0; in_place() && i < estimate.layout.parameters.size(); ++i) inputs.own_gradients.push_back(memory.gradient_with_padding(i));
+    return inputs;
+  }
+  /// A tied parameter's gradient comes in two parts, which meet in the reduce.
+  [[nodiscard]] bool in_place() const {
+    const auto tied = [](const LaidParameter& p) { return p.tied; };
+    return options.gradients_in_place && options.world == 1 && options.micro_batches == 1 && estimate.layout.gradient == DType::f32 &&
+           std::ranges::none_of(estimate.layout.parameters, tied);
   }
   [[nodiscard]] std::vector<const float*> scales() const {
     std::vector<const float*> all(estimate.layout.parameters.size(), nullptr);
@@ -219,7 +227,10 @@ struct TrainingModel::Parts {
             .ema_decay = options.ema_decay,
             .max_norm = options.max_norm,
             .nominal_tokens = options.nominal_tokens,
-            .counts_in_norm = options.replica == 0};
+            .counts_in_norm = options.replica == 0,
+            .micro_batches = options.micro_batches,
+            .replicated = options.replicas > 1,
+            .in_place = in_place()};
   }
   [[nodiscard]] bool evaluates() const noexcept { return options.evaluation.rows > 0; }
   [[nodiscard]] StepTotals* evaluation_sums() const { return reinterpret_cast<StepTotals*>(evaluation_totals->bytes().data()); }
@@ -274,6 +285,7 @@ void TrainingModel::initialise(std::uint64_t seed) {
     device.kernels().fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, master.device), 0.0);
   }
   device.wait(stream);
+  parts_->shards.masters_changed();
   begin_averages();
 }
 
@@ -288,7 +300,10 @@ void TrainingModel::begin_averages() {
 
 std::vector<const float*> TrainingModel::float8_scales() const { return parts_->scales(); }
 
-void TrainingModel::after_restore() { parts_->reset_totals(); }
+void TrainingModel::after_restore() {
+  parts_->reset_totals();
+  parts_->shards.masters_changed();
+}
 
 void TrainingModel::place_weights(Stream& stream, Unit unit, std::span<std::byte> weights) {
   if (parts_->options.world != 1)

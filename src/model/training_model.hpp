@@ -22,6 +22,7 @@ struct TrainingOptions {
   std::uint32_t rank = 0, world = 1;        ///< in dp_shard
   std::uint32_t replica = 0, replicas = 1;  ///< in dp_replicate: copies of the sharded model
   bool reduce_last = false;                 ///< sum the micro-batches' gradients unsharded and reduce with the last
+  bool gradients_in_place = false;          ///< backward writes gradients where they stay, if one rank holds the state and one micro-batch makes a step
   bool offload = false;                     ///< masters and moments lie in Placement::host
   DType compute = DType::f32;               ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
   Float8Options float8;

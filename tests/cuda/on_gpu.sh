@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs on a GPU machine, inside a bundle of tools/gpu_bundle --tests: every step has its own limit, a failure does not stop the rest.
-#   on_gpu.sh STEP…      steps: facts seam lanes model quickstart debug two_ranks replicas kill resume curves layers8 preset preset_batch1
+#   on_gpu.sh STEP…      steps: facts seam lanes model quickstart debug two_ranks replicas kill resume curves layers8 layers8_stay layers8_bf16 layers8_bf16_stay rows rows_stay rows_bf16 preset preset_batch1
 #   OUT: where logs go (default ./out)
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-$PWD/out}
@@ -69,6 +69,28 @@ for first in range(0, 200, 25):
     print(f"curve steps {first + 1:3d}-{first + 25:3d}: bf16 {base:.4f}  fp8 {fp8:.4f} ({100 * (fp8 / base - 1):+.2f} %)  bf16 again {again:.4f} ({100 * (again / base - 1):+.2f} %)")
 PYTHON
 }
+# one_gpu NAME OVERRIDES…: 8 layers of the 8B on one GPU, tokens with the rank law of text
+one_gpu() {
+  local name=$1
+  shift
+  [ -e "$runs/law.idx" ] || python3 "$here/token_law.py" "$runs/law" 128
+  train 120 "$name" llama3_8b.toml --nproc 1 --model.n_layers 8 --checkpoint.no_enable --training.dataset megatron --training.dataset_path "[\"$runs/law\"]" \
+    --data.no_add_bos --data.no_add_eos --data.no_mask_document_boundaries --metrics.log_freq 1 "${eight_b[@]}" "$@"
+  python3 - "$out/$name.metrics.jsonl" <<'PYTHON'
+import json, statistics, sys
+rows = [r for r in map(json.loads, open(sys.argv[1])) if "loss" in r]
+times = [1e3 * r["step_seconds"] for r in rows if "step_seconds" in r][2:]
+if times: print(f"  steps 3 to {len(times) + 2}: median {statistics.median(times):.1f} ms, {min(times):.1f} to {max(times):.1f}")
+PYTHON
+}
+# rows NAME OVERRIDES…: the same with every kernel traced, and the table of benchmarks/gpu_rows.py
+rows() {
+  local name=$1
+  shift
+  CUDA_INJECTION64_PATH=$here/lib/libtroupe_kernel_trace.so TROUPE_KERNEL_TRACE=$runs/$name.kernels \
+    LD_LIBRARY_PATH=/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} one_gpu "$name" "$@"
+  python3 "$here/gpu_rows.py" "$(ls -S "$runs/$name".kernels.* | head -n 1)" --target --kernels 70 $([[ $name == *bf16 ]] && echo --bf16) | tee "$out/$name.table.txt" | head -n 45
+}
 # resume: with debug.deterministic a run that stopped half-way goes on bit for bit
 resume() {
   local common=(--nproc "$gpus" --device cuda --debug.deterministic --checkpoint.interval 20 --lr_scheduler.total_steps 40 --trace.no_enable "${text[@]}")
@@ -118,8 +140,14 @@ for wanted in "$@"; do
       train 60 replicas quickstart.toml --nproc 2 --device cuda --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 1 --training.steps 40 "${text[@]}"
       train 60 kept_weights quickstart.toml --nproc 2 --device cuda --parallelism.fsdp_reshard_after_forward never --training.steps 40 "${text[@]}"
       ;;
-    layers8) train 120 layers8 llama3_8b.toml --nproc 1 --model.n_layers 8 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
-    layers8_ahead0) train 120 layers8_ahead0 llama3_8b.toml --nproc 1 --model.n_layers 8 --runtime.run_ahead 0 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
+    layers8) one_gpu layers8 ;;
+    layers8_ahead0) one_gpu layers8_ahead0 --runtime.run_ahead 0 ;;
+    layers8_stay) one_gpu layers8_stay --parallelism.fsdp_reshard_after_forward never ;;
+    layers8_bf16) one_gpu layers8_bf16 --model.converters '' ;;
+    layers8_bf16_stay) one_gpu layers8_bf16_stay --model.converters '' --parallelism.fsdp_reshard_after_forward never ;;
+    rows) rows rows ;;
+    rows_stay) rows rows_stay --parallelism.fsdp_reshard_after_forward never ;;
+    rows_bf16) rows rows_bf16 --model.converters '' ;;
     preset) train 180 preset llama3_8b.toml --nproc 2 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
     preset_batch1) train 180 preset_batch1 llama3_8b.toml --nproc 2 --training.local_batch_size 1 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
     *) echo "on_gpu.sh: unknown step '$wanted'"; exit 2 ;;

@@ -129,6 +129,41 @@ TEST_P(CudaKernels, FusedCastsAreTheSeparateOperationsOfTheCpu) {
   EXPECT_LT(of_gate.difference(), 2e-2);
 }
 
+/// What the backward's kernels find on the way is the amax of what they wrote, and a cast that trusts it makes the codes of one that looks itself.
+TEST_P(CudaKernels, AmaxesFoundOnTheWayAreThoseOfTheValues) {
+  const DType type = GetParam();
+  const std::int64_t rows = 48, columns = 96, heads = 6;
+  const Twin x = twin(type, {rows, columns}), w = twin(type, {columns}), dy = twin(type, {rows, columns}), rstd = twin(DType::f32, {rows});
+  const Twin dx = twin(type, {rows, columns}), dw = twin(DType::f32, {columns}), gate = twin(type, {rows, columns}), up = twin(type, {rows, columns}, 3.0);
+  const Twin dgate = twin(type, {rows, columns}), dup = twin(type, {rows, columns}), q = twin(type, {rows, heads, columns / heads});
+  const Twin table = twin(DType::f32, {rows, columns / heads / 2, 2}), amaxes = twin(DType::f32, {4}), scalars = twin(DType::f32, {2});
+  const Twin codes = twin(DType::e5m2, {rows, columns});
+  on_both([&](Device& d, Kernels& k, Stream& on) {
+    float *at = amaxes.on(d).as<float>(), *two = scalars.on(d).as<float>();
+    if (auto* fused = dynamic_cast<FusedKernels*>(&k)) {
+      fused->rms_norm_backward_amax(on, dy.on(d), x.on(d), w.on(d), rstd.on(d), dx.on(d), true, dw.on(d), false, at);
+      fused->swiglu_backward_amax(on, dy.on(d), gate.on(d), up.on(d), dgate.on(d), dup.on(d), at + 1, at + 2);
+      fused->rotary_amax(on, q.on(d), table.on(d), true, at + 3);
+      k.amax(on, x.on(d), two, false);
+      return fused->cast_fp8_with_amax(on, x.on(d), {codes.on(d), two, two + 1});
+    }
+    k.rms_norm_backward(on, dy.on(d), x.on(d), w.on(d), rstd.on(d), dx.on(d), true, dw.on(d), false);
+    k.amax(on, dx.on(d), at, false);
+    k.swiglu_backward(on, dy.on(d), gate.on(d), up.on(d), dgate.on(d), dup.on(d));
+    k.amax(on, dgate.on(d), at + 1, false);
+    k.amax(on, dup.on(d), at + 2, false);
+    k.rotary(on, q.on(d), table.on(d), true);
+    k.amax(on, q.on(d), at + 3, false);
+    k.amax(on, x.on(d), two, false);
+    k.scale_from_amax(on, two, DType::e5m2, two + 1);
+    k.quantize(on, x.on(d), two + 1, codes.on(d), nullptr);
+  });
+  EXPECT_LT(amaxes.difference(), 1e-2) << "a last place of the largest value";
+  EXPECT_LT(dx.difference(), tolerance(type));
+  EXPECT_LT(q.difference(), tolerance(type));
+  EXPECT_TRUE(codes.same_bits());
+}
+
 TEST_P(CudaKernels, AProductAddsTheResidualBeforeItsOneRounding) {
   const DType type = GetParam();
   const Sizes s{64, 96, 128};
@@ -292,6 +327,42 @@ TEST_P(CudaKernels, TheVerdictAndTheOptimizerAreTheCpus) {
     EXPECT_LT(first.difference(), 1e-6);
     EXPECT_LT(second.difference(), 1e-6);
     EXPECT_EQ(count.found()[0], 5.0) << "only the committed step counts";
+  }
+}
+
+TEST_P(CudaKernels, ManyParametersStepAtOnceAndTellTheirAmaxes) {
+  const Twin a = twin(DType::f32, {31, 65}), b = twin(DType::f32, {128}), da = twin(DType::f32, {31, 65}), db = twin(DType::f32, {128});
+  const Twin ma = twin(DType::f32, {31, 65}, 0.1), mb = twin(DType::f32, {128}, 0.1);
+  Twin va = twin(DType::f32, {31, 65}), vb = twin(DType::f32, {128}), counts = twin(DType::i64, {2}), said = twin(DType::u8, {sizeof(Verdict)});
+  va.set([](std::size_t) { return 1e-3; });
+  vb.set([](std::size_t) { return 1e-3; });
+  counts.set([](std::size_t i) { return static_cast<double>(i); });
+  Twin amaxes = twin(DType::f32, {2}), scales = twin(DType::f32, {2}), sums = twin(DType::f64, {5});
+  for (const double bad : {0.0, 1.0}) {  // a step that commits, then one that is skipped and leaves the amaxes alone
+    sums.set([&](std::size_t i) { return std::array<double, 5>{4.0, 12.0, 30.0, bad, 2.0}[i]; });
+    on_both([&](Device& d, Kernels& k, Stream& on) {
+      auto* verdict = said.on(d).as<Verdict>();
+      k.decide(on, sums.on(d).as<VerdictSums>(), 1.0, 2.0, 32.0, 1.0, nullptr, verdict);
+      float *at = amaxes.on(d).as<float>(), *to = scales.on(d).as<float>();
+      auto* count = counts.on(d).as<std::int64_t>();
+      // Different steps: a group with other settings does not stop the rest.
+      const std::array<AdamWShard, 2> shards{AdamWShard{a.on(d), da.on(d), ma.on(d), va.on(d), count, {1e-2, 0.9, 0.95, 1e-8, 0.1}, at},
+                                             AdamWShard{b.on(d), db.on(d), mb.on(d), vb.on(d), count + 1, {1e-3, 0.9, 0.999, 1e-6, 0.0}, at + 1}};
+      if (auto* fused = dynamic_cast<FusedKernels*>(&k)) {
+        fused->adamw_all(on, shards, verdict);
+        return fused->scales_from_amaxes(on, at, DType::e4m3, to, 2);
+      }
+      for (const AdamWShard& s : shards) k.adamw(on, s.parameter, s.gradient, s.first, s.second, s.count, s.step, verdict);
+      for (std::size_t i = 0; i < 2; ++i) {
+        k.amax(on, shards[i].parameter, at + i, false);
+        k.scale_from_amax(on, at + i, DType::e4m3, to + i);
+      }
+    });
+    EXPECT_LT(a.difference(), 1e-6);
+    EXPECT_LT(b.difference(), 1e-6);
+    EXPECT_LT(amaxes.difference(), 1e-6);
+    EXPECT_LT(scales.difference(), 1e-6);
+    EXPECT_EQ(counts.found(), (std::vector<double>{1.0, 2.0})) << "only the committed step counts";
   }
 }
 

@@ -126,9 +126,13 @@ void expect_rotary(std::int64_t tokens, std::int64_t heads, std::int64_t d, std:
     }
   }
   const DeviceArray<T> device_x(x);
-  const DeviceArray<float> device_table(table);
-  rotary(stream, {device_x.get(), element_of<T>, tokens, heads, d, stride, device_table.get(), positions, inverse});
-  expect_close(device_x.host(), wanted, "x");
+  const DeviceArray<float> device_table(table), largest(std::vector<float>{0.0F});
+  rotary(stream, {device_x.get(), element_of<T>, tokens, heads, d, stride, device_table.get(), positions, inverse, largest.get()});
+  const auto turned = device_x.host();
+  expect_close(turned, wanted, "x");
+  std::vector<T> heads_alone;
+  for (std::int64_t t = 0; t < tokens; ++t) heads_alone.insert(heads_alone.end(), &turned[at(t * stride)], &turned[at(t * stride)] + heads * d);
+  EXPECT_EQ(largest.host()[0], largest_of(heads_alone));
 }
 
 TEST(Rotary, TurnsPairsOfAPackedBufferAndLeavesTheRest) {
@@ -196,9 +200,21 @@ void expect_swiglu(const Shape2& s) {
   expect_close(device_out.host(), out, "out");
   EXPECT_EQ(largest.host()[0], largest_of(device_out.host()));
   swiglu_backward(stream, {device_dout.get(), device_packed.get(), up, device_gradients.get(), device_gradients.get() + s.columns, element_of<T>, s.rows,
-                           s.columns, stride, stride, largest.get() + 1, largest.get(), turned.get()});
-  expect_close(device_gradients.host(), gradients, "gradients");
-  EXPECT_EQ(largest.host()[1], largest_of(device_gradients.host()));
+                           s.columns, stride, stride, largest.get() + 1, false, nullptr, largest.get(), turned.get()});
+  const auto slopes = device_gradients.host();
+  expect_close(slopes, gradients, "gradients");
+  EXPECT_EQ(largest.host()[1], largest_of(slopes));
+  const DeviceArray<float> apart(std::vector<float>{0.0F, 0.0F});
+  swiglu_backward(stream, {device_dout.get(), device_packed.get(), up, device_gradients.get(), device_gradients.get() + s.columns, element_of<T>, s.rows,
+                           s.columns, stride, stride, apart.get(), true, apart.get() + 1});
+  std::vector<T> halves[2];
+  for (std::int64_t r = 0; r < s.rows; ++r) {
+    for (const std::int64_t half : {0, 1}) {
+      const T* row = &slopes[at(r * stride + half * s.columns)];
+      halves[half].insert(halves[half].end(), row, row + s.columns);
+    }
+  }
+  EXPECT_EQ(apart.host(), (std::vector<float>{largest_of(halves[0]), largest_of(halves[1])}));
   const auto stored = device_out.host();  // the codes are those of the forward's result as it was stored
   const float scale = scale_of(Element::e4m3, largest_of(stored));
   std::vector<std::uint8_t> wanted(stored.size());

@@ -130,5 +130,28 @@ TEST(TapeGradients, SharedValuesAndWeightsSumTheirGradients) {
   expect_gradients_of_autograd(knotted(), Recompute::full);
 }
 
+/// One rank with all of the state has nothing to reduce: its gradients may be written where they stay.
+TEST(TapeGradients, WrittenWhereTheyStayMakeTheSameStepsBitForBit) {
+  for (const std::uint32_t replicas : {1U, 2U}) {
+    for (const char* flavour : {"tiny", "tiny_tied"}) {
+      const auto run = [&](bool in_place, std::uint32_t micro_batches) {
+        TrainingOptions options;
+        options.batch = {2, 32};
+        options.micro_batches = micro_batches;
+        options.replicas = replicas;
+        options.gradients_in_place = in_place;
+        std::vector<double> found;
+        for (const StepNumbers& n : train(llama3(flavour), options, markov_rows(64), 4, 1e-2)) {
+          found.push_back(n.verdict.mean_loss);
+          found.push_back(n.verdict.grad_norm);
+        }
+        return found;
+      };
+      EXPECT_EQ(run(true, 1), run(false, 1)) << flavour << ", " << replicas << " replicas";
+      EXPECT_EQ(run(true, 2), run(false, 2)) << flavour << ", " << replicas << " replicas, two micro-batches";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace troupe::test

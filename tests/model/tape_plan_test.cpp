@@ -101,6 +101,28 @@ TEST(TapePlan, AnInputOfSeveralFp8LinearsIsCastOnce) {
   EXPECT_EQ(count(estimate_training(model("tiny"), o).tapes.forward[1], InstructionCode::cast_weight_fp8), 7);
 }
 
+TEST(TapePlan, TheAmaxOfAGradientIsFoundByTheKernelThatWroteItLast) {
+  TrainingOptions o = options(2, 32);
+  o.compute = DType::bf16;
+  o.float8 = {.enable = true, .filter_fqns = {"output"}, .all_gather = true};
+  const auto found = [](const TapePlan& plan) {
+    std::vector<std::string> names;
+    for (const Instruction& i : plan.backward[1]) {
+      if (i.code == InstructionCode::cast_fp8 && i.amax_found) names.push_back(plan.buffers[static_cast<std::size_t>(i.operands[1])].name);
+    }
+    return names;
+  };
+  const TapePlan plan = estimate_training(model("tiny"), o).tapes;
+  const std::string d = "layer 0 d ", e5m2 = ".float8_e5m2";
+  EXPECT_EQ(found(plan), (std::vector<std::string>{d + "down" + e5m2, d + "up" + e5m2, d + "gate" + e5m2, d + "o" + e5m2, d + "k" + e5m2, d + "q" + e5m2}))
+      << "of norms, SwiGLU and rotary; v's gradient comes from attention, which finds none";
+  for (const Instruction& i : plan.backward[1]) {
+    for (const int scale : i.amaxes) EXPECT_LT(plan.buffers[static_cast<std::size_t>(scale)].first, plan.buffers[static_cast<std::size_t>(scale)].last);
+  }
+  o.float8.recipe = Float8Recipe::rowwise;
+  EXPECT_TRUE(found(estimate_training(model("tiny"), o).tapes).empty()) << "scales of rows and columns are other amaxes";
+}
+
 TEST(TapePlan, AnFp8InputIsSavedAsOneByteAndItsHighPrecisionFormDies) {
   TrainingOptions o = options(2, 32);
   o.compute = DType::bf16;

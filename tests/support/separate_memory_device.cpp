@@ -8,6 +8,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "src/device/fused_kernels.hpp"
+
 namespace troupe::test {
 namespace {
 
@@ -28,8 +30,9 @@ class Part final : public Buffer {
   std::span<std::byte> bytes_;
 };
 
-/// Hands each call on with the real addresses, once the stream's copies are done.
-class ReachingKernels final : public Kernels {
+/// Hands each call on with the real addresses, once the stream's copies are done. What a GPU does in one go is done here one after the other, to
+/// the same bits; an amax that is said to be there is believed.
+class ReachingKernels final : public Kernels, public FusedKernels {
  public:
   ReachingKernels(SeparateMemoryDevice& device, Kernels& inner) : device_(device), k_(inner) {}
 
@@ -95,6 +98,51 @@ class ReachingKernels final : public Kernels {
   }
   void average(Stream& s, TensorView parameter, TensorView average, double decay, const Verdict* verdict) override {
     k_.average(at(s), at(parameter), at(average), decay, at(verdict));
+  }
+
+  void cast_fp8(Stream& s, TensorView x, const CastTarget& to) override {
+    amax(s, x, to.amax, false);
+    cast_fp8_with_amax(s, x, to);
+  }
+  void cast_fp8_with_amax(Stream& s, TensorView x, const CastTarget& to) override {
+    scale_from_amax(s, to.amax, to.codes.dtype, to.scale);
+    quantize(s, x, to.scale, to.codes, nullptr);
+  }
+  void rms_norm_cast(Stream& s, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) override {
+    rms_norm(s, x, w, eps, y, rstd);
+    cast_fp8(s, y, to);
+  }
+  void swiglu_cast(Stream& s, TensorView gate, TensorView up, TensorView out, const CastTarget& to) override {
+    swiglu(s, gate, up, out);
+    cast_fp8(s, out, to);
+  }
+  void linear_fp8_add(Stream& s, Float8View x, Float8View w, TensorView residual, TensorView out) override {
+    linear_fp8(s, x, w, out);
+    add(s, residual, out, out);
+  }
+  void rms_norm_backward_amax(Stream& s, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
+                              bool accumulate_dw, float* found) override {
+    rms_norm_backward(s, dy, x, w, rstd, dx, accumulate_dx, dw, accumulate_dw);
+    amax(s, dx, found, false);
+  }
+  void swiglu_backward_amax(Stream& s, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup, float* of_gate,
+                            float* of_up) override {
+    swiglu_backward(s, dout, gate, up, dgate, dup);
+    if (of_gate != nullptr) amax(s, dgate, of_gate, false);
+    if (of_up != nullptr) amax(s, dup, of_up, false);
+  }
+  void rotary_amax(Stream& s, TensorView x, TensorView table, bool inverse, float* found) override {
+    rotary(s, x, table, inverse);
+    amax(s, x, found, false);
+  }
+  void adamw_all(Stream& s, std::span<const AdamWShard> shards, const Verdict* verdict) override {
+    for (const AdamWShard& shard : shards) {
+      adamw(s, shard.parameter, shard.gradient, shard.first, shard.second, shard.count, shard.step, verdict);
+      if (shard.amax != nullptr && at(verdict)->outcome == VerdictOutcome::commit) amax(s, shard.parameter, shard.amax, false);
+    }
+  }
+  void scales_from_amaxes(Stream& s, const float* amaxes, DType dtype, float* scales, std::size_t count) override {
+    for (std::size_t i = 0; i < count; ++i) scale_from_amax(s, amaxes + i, dtype, scales + i);
   }
 
  private:

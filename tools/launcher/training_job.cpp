@@ -40,6 +40,7 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   options.rank = rank % options.world;
   options.replica = rank / options.world;
   options.reduce_last = config.parallelism.reduce_gradients == "last";
+  options.gradients_in_place = true;
   options.offload = config.training.enable_cpu_offload;
   options.nominal_tokens = static_cast<double>(config.global_rows(mesh.data_parallel()) * config.training.seq_len);
   options.compute = config.training.mixed_precision_param == "float32" ? DType::f32 : DType::bf16;

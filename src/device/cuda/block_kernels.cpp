@@ -38,13 +38,22 @@ void CudaKernels::norm(cudaStream_t stream, const TensorView& x, const TensorVie
                           .amax = amax});
 }
 
+/// Raised by the kernel that follows.
+void CudaKernels::zero(cudaStream_t stream, float* amax) { check(cudaMemsetAsync(amax, 0, sizeof(float), stream), "an amax"); }
+
 void CudaKernels::rms_norm_backward(Stream& stream, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx,
                                     TensorView dw, bool accumulate_dw) {
+  rms_norm_backward_amax(stream, dy, x, w, rstd, dx, accumulate_dx, dw, accumulate_dw, nullptr);
+}
+
+void CudaKernels::rms_norm_backward_amax(Stream& stream, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx,
+                                         TensorView dw, bool accumulate_dw, float* amax) {
   const Arguments arguments(device_, "rms_norm_backward", "dy, x, dx [T,D] and w [D] of one floating type, rstd [T] and dw [D] float32",
                             {{"dy", dy}, {"x", x}, {"w", w}, {"rstd", rstd}, {"dx", dx}, {"dw", dw}});
   arguments.require(norm_shapes(x, w, rstd) && alike(x, dy) && alike(x, dx) && dw.shape == w.shape && dw.dtype == DType::f32);
   const cudaStream_t to = on(stream);
   const std::size_t bytes = rms_norm_backward_scratch(x.shape[1]);
+  if (amax != nullptr) zero(to, amax);
   cuda::rms_norm_backward(to, {.dy = dy.data,
                                .x = x.data,
                                .w = w.data,
@@ -56,13 +65,17 @@ void CudaKernels::rms_norm_backward(Stream& stream, TensorView dy, TensorView x,
                                .type = element_of(x.dtype),
                                .rows = x.shape[0],
                                .columns = x.shape[1],
+                               .amax = amax,
                                .scratch = scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes)});
 }
 
-void CudaKernels::rotary(Stream& stream, TensorView x, TensorView table, bool inverse) {
+void CudaKernels::rotary(Stream& stream, TensorView x, TensorView table, bool inverse) { rotary_amax(stream, x, table, inverse, nullptr); }
+
+void CudaKernels::rotary_amax(Stream& stream, TensorView x, TensorView table, bool inverse, float* amax) {
   const Arguments arguments(device_, "rotary", "x [T,heads,d] floating with d even, table [S,d/2,2] float32", {{"x", x}, {"table", table}});
   arguments.require(x.shape.rank == 3 && table.shape.rank == 3 && x.shape[2] == 2 * table.shape[1] && table.shape[2] == 2);
   arguments.require(Arguments::floating(x.dtype) && table.dtype == DType::f32 && (table.shape[0] > 0 || x.shape[0] == 0));
+  if (amax != nullptr) zero(on(stream), amax);
   cuda::rotary(on(stream), {.x = x.data,
                             .type = element_of(x.dtype),
                             .tokens = x.shape[0],
@@ -71,7 +84,8 @@ void CudaKernels::rotary(Stream& stream, TensorView x, TensorView table, bool in
                             .stride = x.shape[1] * x.shape[2],
                             .table = table.as<float>(),
                             .positions = table.shape[0],
-                            .inverse = inverse});
+                            .inverse = inverse,
+                            .amax = amax});
 }
 
 void CudaKernels::swiglu(Stream& stream, TensorView gate, TensorView up, TensorView out) {
@@ -92,9 +106,17 @@ void CudaKernels::gated(cudaStream_t stream, const TensorView& gate, const Tenso
 }
 
 void CudaKernels::swiglu_backward(Stream& stream, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup) {
+  swiglu_backward_amax(stream, dout, gate, up, dgate, dup, nullptr, nullptr);
+}
+
+void CudaKernels::swiglu_backward_amax(Stream& stream, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup, float* dgate_amax,
+                                       float* dup_amax) {
   const Arguments arguments(device_, "swiglu_backward", "dout, gate, up, dgate, dup [T,D] of one floating type",
                             {{"dout", dout}, {"gate", gate}, {"up", up}, {"dgate", dgate}, {"dup", dup}});
   arguments.require(gate.shape.rank == 2 && alike(gate, dout) && alike(gate, up) && alike(gate, dgate) && alike(gate, dup) && Arguments::floating(gate.dtype));
+  for (float* amax : {dgate_amax, dup_amax}) {
+    if (amax != nullptr) zero(on(stream), amax);
+  }
   cuda::swiglu_backward(on(stream), {.dout = dout.data,
                                      .gate = gate.data,
                                      .up = up.data,
@@ -104,7 +126,10 @@ void CudaKernels::swiglu_backward(Stream& stream, TensorView dout, TensorView ga
                                      .rows = gate.shape[0],
                                      .columns = gate.shape[1],
                                      .stride = gate.shape[1],
-                                     .gradient_stride = gate.shape[1]});
+                                     .gradient_stride = gate.shape[1],
+                                     .amax = dgate_amax,
+                                     .amax_apart = true,
+                                     .up_amax = dup_amax});
 }
 
 void CudaKernels::add(Stream& stream, TensorView a, TensorView b, TensorView out) {
@@ -127,7 +152,7 @@ void CudaKernels::embedding_backward(Stream& stream, TensorView tokens, TensorVi
   arguments.require(tokens.shape.rank == 1 && tokens.dtype == DType::i32 && dtable.shape.rank == 2 && dout.shape == Shape{tokens.shape[0], dtable.shape[1]} &&
                     dtable.dtype == DType::f32 && Arguments::floating(dout.dtype));
   const cudaStream_t to = on(stream);
-  const std::size_t bytes = embedding_backward_scratch(tokens.shape[0]);
+  const std::size_t bytes = embedding_backward_scratch(tokens.shape[0], dtable.shape[1]);
   cuda::embedding_backward(to, {.tokens = tokens.as<std::int32_t>(),
                                 .dout = dout.data,
                                 .type = element_of(dout.dtype),

@@ -51,13 +51,20 @@ void CudaKernels::cast_fp8(Stream& stream, TensorView x, const CastTarget& to) {
   cast_with_amax(on(stream), x, to);
 }
 
+void CudaKernels::cast_fp8_with_amax(Stream& stream, TensorView x, const CastTarget& to) {
+  const Arguments arguments(device_, "cast_fp8_with_amax", "x [T,D] float32 or bfloat16, codes of its shape in float8 with two scalars",
+                            {{"x", x}, {"codes", to.codes}});
+  require_target(arguments, x, to);
+  cast_with_amax(on(stream), x, to);
+}
+
 void CudaKernels::rms_norm_cast(Stream& stream, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) {
   const Arguments arguments(device_, "rms_norm_cast", "x [T,D], y and w [D] of one floating type, rstd [T] float32, codes of y's shape in float8",
                             {{"x", x}, {"w", w}, {"y", y}, {"rstd", rstd}, {"codes", to.codes}});
   require_target(arguments, y, to);
   arguments.require(x.shape == y.shape && x.dtype == y.dtype && w.shape == Shape{x.shape[1]} && w.dtype == x.dtype && rstd.shape == Shape{x.shape[0]} &&
                     rstd.dtype == DType::f32);
-  check(cudaMemsetAsync(to.amax, 0, sizeof(float), on(stream)), "rms_norm_cast");
+  zero(on(stream), to.amax);
   norm(on(stream), x, w, eps, y, rstd, to.amax);
   cast_with_amax(on(stream), y, to);
 }
@@ -67,7 +74,7 @@ void CudaKernels::swiglu_cast(Stream& stream, TensorView gate, TensorView up, Te
                             {{"gate", gate}, {"up", up}, {"out", out}, {"codes", to.codes}});
   require_target(arguments, out, to);
   arguments.require(gate.shape == up.shape && gate.shape == out.shape && gate.dtype == up.dtype && gate.dtype == out.dtype);
-  check(cudaMemsetAsync(to.amax, 0, sizeof(float), on(stream)), "swiglu_cast");
+  zero(on(stream), to.amax);
   gated(on(stream), gate, up, out, to.amax);
   cast_with_amax(on(stream), out, to);
 }

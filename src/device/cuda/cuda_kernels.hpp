@@ -1,7 +1,10 @@
 #pragma once
 #include <cuda_runtime_api.h>
 
+#include <vector>
+
 #include "src/device/cuda/kernels/fused_attention.hpp"
+#include "src/device/cuda/kernels/optimizer.hpp"
 #include "src/device/cuda/kernels/product.hpp"
 #include "src/device/cuda/scratch.hpp"
 #include "src/device/fused_kernels.hpp"
@@ -32,6 +35,14 @@ class CudaKernels final : public Kernels, public FusedKernels {
   void rms_norm_cast(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) override;
   void swiglu_cast(Stream&, TensorView gate, TensorView up, TensorView out, const CastTarget& to) override;
   void linear_fp8_add(Stream&, Float8View x, Float8View w, TensorView residual, TensorView out) override;
+  void cast_fp8_with_amax(Stream&, TensorView x, const CastTarget& to) override;
+  void rms_norm_backward_amax(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
+                              bool accumulate_dw, float* amax) override;
+  void swiglu_backward_amax(Stream&, TensorView dout, TensorView gate, TensorView up, TensorView dgate, TensorView dup, float* dgate_amax,
+                            float* dup_amax) override;
+  void rotary_amax(Stream&, TensorView x, TensorView table, bool inverse, float* amax) override;
+  void adamw_all(Stream&, std::span<const AdamWShard> shards, const Verdict* verdict) override;
+  void scales_from_amaxes(Stream&, const float* amaxes, DType dtype, float* scales, std::size_t count) override;
 
   void rms_norm(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd) override;
   void rms_norm_backward(Stream&, TensorView dy, TensorView x, TensorView w, TensorView rstd, TensorView dx, bool accumulate_dx, TensorView dw,
@@ -67,6 +78,7 @@ class CudaKernels final : public Kernels, public FusedKernels {
   /// Codes from a value whose amax is known; the other layout as well where a gradient is cast.
   void cast_with_amax(cudaStream_t stream, const TensorView& x, const CastTarget& to);
   void written(const TensorView& codes);
+  static void zero(cudaStream_t stream, float* amax);
   void norm(cudaStream_t stream, const TensorView& x, const TensorView& w, double eps, const TensorView& y, const TensorView& rstd, float* amax);
   void gated(cudaStream_t stream, const TensorView& gate, const TensorView& up, const TensorView& out, float* amax);
   void float8_forward(Stream& stream, const Float8View& x, const Float8View& w, const TensorView& y, const void* residual);
@@ -79,6 +91,7 @@ class CudaKernels final : public Kernels, public FusedKernels {
   Turned gradient_, value_;  ///< the newest of each
   Products products_;
   FusedAttention fused_attention_;
+  std::vector<AdamWTensor> adamw_;  ///< kept, so that a step allocates nothing
 };
 
 }  // namespace troupe::cuda

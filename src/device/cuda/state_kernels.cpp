@@ -78,19 +78,43 @@ void CudaKernels::decide(Stream& stream, const VerdictSums* sums, double world, 
 
 void CudaKernels::adamw(Stream& stream, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count,
                         const AdamWStep& step, const Verdict* verdict) {
-  const Arguments arguments(device_, "adamw", "parameter, gradient, first, second of one shape, all float32",
-                            {{"parameter", parameter}, {"gradient", gradient}, {"first", first}, {"second", second}});
-  for (const TensorView& view : {parameter, gradient, first, second}) arguments.require(view.shape == parameter.shape && view.dtype == DType::f32);
-  const AdamWTensor tensor{.parameter = parameter.as<float>(),
-                           .gradient = gradient.as<float>(),
-                           .first = first.as<float>(),
-                           .second = second.as<float>(),
-                           .elements = parameter.shape.elements(),
-                           .count = count};
-  const AdamWConstants constants{step.learning_rate, step.beta1, step.beta2, step.eps, step.weight_decay, step.decoupled};
+  const AdamWShard shard{parameter, gradient, first, second, count, step, nullptr};
+  adamw_all(stream, {&shard, 1}, verdict);
+}
+
+/// A launch for each run of shards that take the same step.
+void CudaKernels::adamw_all(Stream& stream, std::span<const AdamWShard> shards, const Verdict* verdict) {
+  const auto alike = [](const AdamWStep& a, const AdamWStep& b) {
+    return a.learning_rate == b.learning_rate && a.beta1 == b.beta1 && a.beta2 == b.beta2 && a.eps == b.eps && a.weight_decay == b.weight_decay &&
+           a.decoupled == b.decoupled;
+  };
   const cudaStream_t to = on(stream);
-  const std::size_t bytes = adamw_scratch(1);
-  cuda::adamw(to, &tensor, 1, constants, nullptr, verdict, scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes));
+  while (!shards.empty()) {
+    const AdamWStep& step = shards.front().step;
+    adamw_.clear();
+    for (const AdamWShard& shard : shards) {
+      const Arguments arguments(device_, "adamw", "parameter, gradient, first, second of one shape, all float32",
+                                {{"parameter", shard.parameter}, {"gradient", shard.gradient}, {"first", shard.first}, {"second", shard.second}});
+      for (const TensorView& view : {shard.parameter, shard.gradient, shard.first, shard.second})
+        arguments.require(view.shape == shard.parameter.shape && view.dtype == DType::f32);
+      if (!alike(shard.step, step)) break;
+      adamw_.push_back({.parameter = shard.parameter.as<float>(),
+                        .gradient = shard.gradient.as<float>(),
+                        .first = shard.first.as<float>(),
+                        .second = shard.second.as<float>(),
+                        .elements = shard.parameter.shape.elements(),
+                        .count = shard.count,
+                        .amax = shard.amax});
+    }
+    const AdamWConstants constants{step.learning_rate, step.beta1, step.beta2, step.eps, step.weight_decay, step.decoupled};
+    const std::size_t bytes = adamw_scratch(adamw_.size());
+    cuda::adamw(to, adamw_.data(), adamw_.size(), constants, nullptr, verdict, scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes));
+    shards = shards.subspan(adamw_.size());
+  }
+}
+
+void CudaKernels::scales_from_amaxes(Stream& stream, const float* amaxes, DType dtype, float* scales, std::size_t count) {
+  cuda::scale_from_amax(on(stream), amaxes, element_of(dtype), scales, nullptr, static_cast<std::int64_t>(count));
 }
 
 }  // namespace troupe::cuda

@@ -27,6 +27,7 @@ __global__ void constants_kernel(const List list, const AdamWConstants step, con
   const AdamWTensor& tensor = list.tensor[i];
   constants[i].commit = verdict->outcome == VerdictOutcome::commit ? 1U : 0U;
   if (verdict->outcome != VerdictOutcome::commit) return;
+  if (tensor.amax != nullptr) *tensor.amax = 0.0F;  // the step itself raises it
   const auto count = static_cast<double>(++*tensor.count);
   const double correction1 = 1.0 - pow(step.beta1, count), correction2 = 1.0 - pow(step.beta2, count);
   const double rate = step.learning_rate * tensor.learning_rate_factor * (learning_rate != nullptr ? static_cast<double>(*learning_rate) : 1.0);

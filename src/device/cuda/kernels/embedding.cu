@@ -8,7 +8,8 @@ namespace {
 
 constexpr int threads = 256;
 constexpr int rows_a_block = 16;
-constexpr int at_once = 4;  // occurrences whose rows are in flight together
+constexpr int at_once = 8, groups_at_once = 4;  // occurrences, and sums of groups, whose rows are in flight together
+constexpr int group_size = 32;
 
 template <class T>
 __global__ void __launch_bounds__(threads)
@@ -46,10 +47,62 @@ __device__ std::int64_t lower_bound(const std::uint32_t* keys, std::int64_t coun
   return first;
 }
 
-/// A row of dtable: Σ over its occurrences, which stand in token order because the sort is stable.
+/// sum += the rows of dout at these places of the sorted list, in its order.
 template <class T>
-__device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __restrict__ positions, bool vectors, float* to, std::int64_t first,
-                          std::int64_t last) {
+__device__ void add_rows(const EmbeddingBackward& call, const std::int32_t* __restrict__ positions, std::int64_t column, std::int64_t first, std::int64_t last,
+                         float (&sum)[width]) {
+  const auto* dout = static_cast<const T*>(call.dout) + column;
+  for (std::int64_t at = first; at < last; at += at_once) {
+    Packed<T> loaded[at_once];
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) loaded[j] = at + j < last ? load8(dout + positions[at + j] * call.columns) : zero8<T>();
+#pragma unroll
+    for (int j = 0; j < at_once; ++j) {
+      float v[width];
+      unpack(loaded[j], v);
+      if (at + j >= last) break;
+#pragma unroll
+      for (int k = 0; k < width; ++k) sum[k] += v[k];
+    }
+  }
+}
+
+/// The same of whole groups, whose sums are there.
+__device__ void add_groups(const float* __restrict__ sums, std::int64_t columns, std::int64_t column, std::int64_t first, std::int64_t last,
+                           float (&sum)[width]) {
+  for (std::int64_t at = first; at < last; at += groups_at_once) {
+    Packed<float> loaded[groups_at_once];
+#pragma unroll
+    for (int j = 0; j < groups_at_once; ++j) loaded[j] = at + j < last ? load8(sums + (at + j) * columns + column) : zero8<float>();
+#pragma unroll
+    for (int j = 0; j < groups_at_once; ++j) {
+      float v[width];
+      unpack(loaded[j], v);
+      if (at + j >= last) break;
+#pragma unroll
+      for (int k = 0; k < width; ++k) sum[k] += v[k];
+    }
+  }
+}
+
+/// Sums of the groups of the sorted list that are of one token; a block a group.
+template <class T>
+__global__ void __launch_bounds__(threads)
+    group_kernel(const EmbeddingBackward call, const std::uint32_t* __restrict__ keys, const std::int32_t* __restrict__ positions, float* __restrict__ sums) {
+  const std::int64_t first = std::int64_t(blockIdx.x) * group_size, last = first + group_size;
+  if (keys[first] != keys[last - 1] || keys[first] >= call.vocabulary) return;
+  for (std::int64_t i = threadIdx.x * width; i < call.columns; i += threads * width) {
+    float sum[width] = {};
+    add_rows<T>(call, positions, i, first, last, sum);
+    store8(sums + blockIdx.x * call.columns + i, pack<float>(sum));
+  }
+}
+
+/// A row of dtable: Σ over its occurrences [first, last) of the sorted list, in which the token's order is kept: those before its first whole
+/// group, the groups, those after. `sums`: of the groups.
+template <class T>
+__device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __restrict__ positions, const float* __restrict__ sums, bool vectors, float* to,
+                          std::int64_t first, std::int64_t last) {
   const auto* dout = static_cast<const T*>(call.dout);
   if (vectors && first == last) {  // whole sectors a store: most rows of a large vocabulary do not occur
     for (std::int64_t i = threadIdx.x * 4; i < call.columns; i += threads * 4) *reinterpret_cast<float4*>(to + i) = make_float4(0, 0, 0, 0);
@@ -63,21 +116,15 @@ __device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __r
     }
     return;
   }
+  const std::int64_t groups = last / group_size, group = min((first + group_size - 1) / group_size, groups);
+  const bool any = group < groups;
   for (std::int64_t i = threadIdx.x * width; i < call.columns; i += threads * width) {
     float sum[width] = {};
     if (call.accumulate) unpack(load8(to + i), sum);
-    for (std::int64_t at = first; at < last; at += at_once) {
-      Packed<T> loaded[at_once];
-#pragma unroll
-      for (int j = 0; j < at_once; ++j) loaded[j] = at + j < last ? load8(dout + positions[at + j] * call.columns + i) : zero8<T>();
-#pragma unroll
-      for (int j = 0; j < at_once; ++j) {
-        float v[width];
-        unpack(loaded[j], v);
-        if (at + j >= last) break;
-#pragma unroll
-        for (int k = 0; k < width; ++k) sum[k] += v[k];
-      }
+    add_rows<T>(call, positions, i, first, any ? group * group_size : last, sum);
+    if (any) {
+      add_groups(sums, call.columns, i, group, groups, sum);
+      add_rows<T>(call, positions, i, groups * group_size, last, sum);
     }
     store8(to + i, pack<float>(sum));
   }
@@ -85,15 +132,15 @@ __device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __r
 
 /// A block some rows of the table: their places in the sorted list are searched side by side.
 template <class T>
-__global__ void __launch_bounds__(threads)
-    gather_kernel(const EmbeddingBackward call, const std::uint32_t* __restrict__ keys, const std::int32_t* __restrict__ positions, bool vectors) {
+__global__ void __launch_bounds__(threads) gather_kernel(const EmbeddingBackward call, const std::uint32_t* __restrict__ keys,
+                                                         const std::int32_t* __restrict__ positions, const float* __restrict__ sums, bool vectors) {
   __shared__ std::int64_t begin[rows_a_block + 1];
   const std::int64_t row0 = std::int64_t(blockIdx.x) * rows_a_block;
   if (threadIdx.x <= rows_a_block) begin[threadIdx.x] = lower_bound(keys, call.count, static_cast<std::uint32_t>(row0 + threadIdx.x));
   __syncthreads();
   for (int i = 0; i < rows_a_block && row0 + i < call.vocabulary; ++i) {
     if (begin[i] == begin[i + 1] && call.accumulate) continue;
-    write_row<T>(call, positions, vectors, call.dtable + (row0 + i) * call.columns, begin[i], begin[i + 1]);
+    write_row<T>(call, positions, sums, vectors, call.dtable + (row0 + i) * call.columns, begin[i], begin[i + 1]);
   }
 }
 
@@ -127,8 +174,9 @@ void embedding(cudaStream_t stream, const std::int32_t* tokens, std::int64_t cou
   check_launch("embedding");
 }
 
-std::size_t embedding_backward_scratch(std::int64_t count) {
-  return 4 * padded(static_cast<std::size_t>(count) * sizeof(std::int32_t)) + padded(sort_bytes(count));
+std::size_t embedding_backward_scratch(std::int64_t count, std::int64_t columns) {
+  return 4 * padded(static_cast<std::size_t>(count) * sizeof(std::int32_t)) + padded(sort_bytes(count)) +
+         padded(static_cast<std::size_t>(count / group_size * columns) * sizeof(float));
 }
 
 void embedding_backward(cudaStream_t stream, const EmbeddingBackward& call) {
@@ -139,6 +187,7 @@ void embedding_backward(cudaStream_t stream, const EmbeddingBackward& call) {
   auto* positions = reinterpret_cast<std::int32_t*>(bytes + part);
   auto* sorted_keys = reinterpret_cast<std::uint32_t*>(bytes + 2 * part);
   auto* sorted_positions = reinterpret_cast<std::int32_t*>(bytes + 3 * part);
+  auto* sums = reinterpret_cast<float*>(bytes + 4 * part + padded(sort_bytes(call.count)));
   if (call.count > 0) {
     number_kernel<<<grid(ceil_div(call.count, threads)), threads, 0, stream>>>(call.tokens, call.count, call.vocabulary, keys, positions);
     std::size_t room = sort_bytes(call.count);
@@ -149,7 +198,9 @@ void embedding_backward(cudaStream_t stream, const EmbeddingBackward& call) {
   with_floating("embedding_backward", call.type, [&](auto tag) {
     using T = decltype(tag);
     const bool vectors = call.columns % width == 0 && aligned(call.dout) && aligned(call.dtable);
-    gather_kernel<T><<<grid(ceil_div(call.vocabulary, rows_a_block)), threads, 0, stream>>>(call, sorted_keys, sorted_positions, vectors);
+    const std::int64_t groups = vectors ? call.count / group_size : 0;
+    if (groups > 0) group_kernel<T><<<grid(groups), threads, 0, stream>>>(call, sorted_keys, sorted_positions, sums);
+    gather_kernel<T><<<grid(ceil_div(call.vocabulary, rows_a_block)), threads, 0, stream>>>(call, sorted_keys, sorted_positions, sums, vectors);
   });
   check_launch("embedding_backward");
 }

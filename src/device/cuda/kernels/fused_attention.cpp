@@ -72,10 +72,10 @@ void output(const Tensor& tensor, Id id, const Attention& a, std::int64_t heads,
 std::vector<std::int64_t> lse_dims(const Attention& a) { return {a.batch, a.heads, a.sequence, 1}; }
 std::vector<std::int64_t> lse_strides(const Attention& a) { return {a.heads * a.sequence, a.sequence, 1, 1}; }
 
-Plan finished(cudnnHandle_t handle, std::shared_ptr<fe::graph::Graph> graph) {
+Plan finished(cudnnHandle_t handle, std::shared_ptr<fe::graph::Graph> graph, const std::vector<fe::HeurMode_t>& heuristics = {fe::HeurMode_t::A}) {
   check_graph(graph->validate(), "shape");
   check_graph(graph->build_operation_graph(handle), "graph");
-  check_graph(graph->create_execution_plans({fe::HeurMode_t::A}), "heuristics");
+  check_graph(graph->create_execution_plans(heuristics), "heuristics");
   check_graph(graph->check_support(), "support");
   check_graph(graph->build_plans(), "plan");
   std::int64_t bytes = 0;
@@ -106,6 +106,8 @@ Plan backward_plan(cudnnHandle_t handle, const AttentionBackward& b, bool determ
   output(dq, id_dq, a, a.heads, b.dq_stride);
   output(dk, id_dk, a, a.kv_heads, b.dk_stride);
   output(dv, id_dv, a, a.kv_heads, b.dv_stride);
+  // Of one engine the other mode names knobs that are 3 % faster at the 8B's shape on an H200 (5.58 against 5.76 ms). Its first choice that can be built.
+  if (!deterministic) return finished(handle, std::move(graph), {fe::HeurMode_t::B, fe::HeurMode_t::A});
   return finished(handle, std::move(graph));
 }
 

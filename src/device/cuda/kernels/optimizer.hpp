@@ -18,7 +18,7 @@ struct AdamWTensor {
   float* second;
   std::int64_t elements;
   std::int64_t* count;    ///< steps taken by this parameter; advanced
-  float* amax = nullptr;  ///< raised to max |parameter| after the step; the caller zeroes it before
+  float* amax = nullptr;  ///< max |parameter| after the step; left alone where there is none
   void* bf16 = nullptr;   ///< the new parameter in bf16 as well: the shard's place in the next gather
   double learning_rate_factor = 1.0;
   double weight_decay_factor = 1.0;

@@ -35,38 +35,58 @@ __device__ Packed<T> rotated(const Packed<T>& value, const Angles& angles) {
   return pack<T>(v);
 }
 
+template <class T>
+__device__ std::uint32_t largest_of(const Packed<T>& value) {
+  float v[width];
+  unpack(value, v);
+  std::uint32_t found = 0;
+#pragma unroll
+  for (float element : v) found = max(found, magnitude(element));
+  return found;
+}
+
 /// A block a token. A thread keeps its place within the head, so it reads its angles once.
 template <class T, int threads, int at_once>
 __global__ void __launch_bounds__(threads) rotary_kernel(const Rotary call) {
   const int a_head = static_cast<int>(call.head_size) / width, groups = threads / a_head;
   const int place = static_cast<int>(threadIdx.x) % a_head, group = static_cast<int>(threadIdx.x) / a_head;
-  if (group >= groups) return;
-  const std::int64_t token = blockIdx.x;
-  auto* x = static_cast<T*>(call.x) + token * call.stride + place * width;
-  const Angles angles = angles_of(call.table, token % call.positions, call.head_size / 2, place * (width / 2), call.inverse ? -1.0F : 1.0F);
-  for (std::int64_t head = group; head < call.heads; head += groups * at_once) {
-    Packed<T> loaded[at_once];
+  std::uint32_t found = 0;
+  if (group < groups) {
+    const std::int64_t token = blockIdx.x;
+    auto* x = static_cast<T*>(call.x) + token * call.stride + place * width;
+    const Angles angles = angles_of(call.table, token % call.positions, call.head_size / 2, place * (width / 2), call.inverse ? -1.0F : 1.0F);
+    for (std::int64_t head = group; head < call.heads; head += groups * at_once) {
+      Packed<T> loaded[at_once];
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      if (head + i * groups < call.heads) loaded[i] = load8(x + (head + i * groups) * call.head_size);
-    }
+      for (int i = 0; i < at_once; ++i) {
+        if (head + i * groups < call.heads) loaded[i] = load8(x + (head + i * groups) * call.head_size);
+      }
 #pragma unroll
-    for (int i = 0; i < at_once; ++i) {
-      if (head + i * groups < call.heads) store8(x + (head + i * groups) * call.head_size, rotated(loaded[i], angles));
+      for (int i = 0; i < at_once; ++i) {
+        if (head + i * groups >= call.heads) continue;
+        const Packed<T> value = rotated(loaded[i], angles);
+        store8(x + (head + i * groups) * call.head_size, value);
+        found = max(found, largest_of(value));
+      }
     }
   }
+  if (call.amax != nullptr) raise_amax(call.amax, found);
 }
 
 template <class T>
 __global__ void rotary_plain_kernel(const Rotary call) {
   const std::int64_t pairs = call.head_size / 2, i = blockIdx.x * std::int64_t(blockDim.x) + threadIdx.x;
-  if (i >= call.tokens * call.heads * pairs) return;
-  const std::int64_t pair = i % pairs, head = i / pairs % call.heads, token = i / pairs / call.heads;
-  auto* x = static_cast<T*>(call.x) + token * call.stride + head * call.head_size + 2 * pair;
-  const float* angle = call.table + (token % call.positions * pairs + pair) * 2;
-  const float cosine = angle[0], sine = call.inverse ? -angle[1] : angle[1], a = widen(x[0]), b = widen(x[1]);
-  x[0] = narrow<T>(a * cosine - b * sine);
-  x[1] = narrow<T>(a * sine + b * cosine);
+  std::uint32_t found = 0;
+  if (i < call.tokens * call.heads * pairs) {
+    const std::int64_t pair = i % pairs, head = i / pairs % call.heads, token = i / pairs / call.heads;
+    auto* x = static_cast<T*>(call.x) + token * call.stride + head * call.head_size + 2 * pair;
+    const float* angle = call.table + (token % call.positions * pairs + pair) * 2;
+    const float cosine = angle[0], sine = call.inverse ? -angle[1] : angle[1], a = widen(x[0]), b = widen(x[1]);
+    x[0] = narrow<T>(a * cosine - b * sine);
+    x[1] = narrow<T>(a * sine + b * cosine);
+    found = max(magnitude(widen(x[0])), magnitude(widen(x[1])));
+  }
+  if (call.amax != nullptr) raise_amax(call.amax, found);
 }
 
 /// Where head `h` of [dq | dk | dv] comes from.
@@ -99,10 +119,7 @@ __global__ void __launch_bounds__(threads) rotary_pack_kernel(const RotaryPack c
         if (h >= heads) continue;
         const Packed<T> value = h < turning ? rotated(loaded[i], angles) : loaded[i];
         store8(to + h * call.head_size, value);
-        float v[width];
-        unpack(value, v);
-#pragma unroll
-        for (float element : v) found = max(found, magnitude(element));
+        found = max(found, largest_of(value));
       }
     }
   }

@@ -11,7 +11,8 @@ struct Rotary {
   std::int64_t tokens, heads, head_size, stride;
   const float* table;  ///< [positions, head_size / 2, 2]: cosine, sine
   std::int64_t positions;
-  bool inverse;  ///< the backward: rotates by minus the angle
+  bool inverse;           ///< the backward: rotates by minus the angle
+  float* amax = nullptr;  ///< raised to max |x as stored|; the caller zeroes it before
 };
 void rotary(cudaStream_t stream, const Rotary& call);
 

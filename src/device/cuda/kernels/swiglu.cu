@@ -76,6 +76,13 @@ __global__ void swiglu_plain_kernel(const Swiglu call) {
   if (call.amax != nullptr) raise_amax(call.amax, found);
 }
 
+/// One amax for both gradients, or one for each.
+__device__ void raise_amaxes(const SwigluBackward& call, std::uint32_t gate, std::uint32_t up) {
+  if (!call.amax_apart) gate = max(gate, up);
+  if (call.amax_apart && call.up_amax != nullptr) raise_amax(call.up_amax, up);
+  if (call.amax != nullptr) raise_amax(call.amax, gate);
+}
+
 struct Gradients {
   float gate, up, out;
 };
@@ -102,7 +109,7 @@ __global__ void __launch_bounds__(tile_threads(rows, columns), blocks) backward_
     u[i] = inside ? load8(static_cast<const T*>(call.up) + (row + i) * call.stride + column) : zero8<T>();
   }
   const float s = call.transposed != nullptr ? scale_of(*call.out_amax, Float8<Element::e4m3>::largest) : 0.0F;
-  std::uint32_t found = 0, codes[4][2];
+  std::uint32_t found_gate = 0, found_up = 0, codes[4][2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     float dv[width], gv[width], uv[width];
@@ -120,9 +127,10 @@ __global__ void __launch_bounds__(tile_threads(rows, columns), blocks) backward_
     const Packed<T> dgate = pack<T>(gv), dup = pack<T>(uv);
     store8(static_cast<T*>(call.dgate) + (row + i) * call.gradient_stride + column, dgate);
     store8(static_cast<T*>(call.dup) + (row + i) * call.gradient_stride + column, dup);
-    found = max(found, max(largest_of(dgate), largest_of(dup)));
+    found_gate = max(found_gate, largest_of(dgate));
+    found_up = max(found_up, largest_of(dup));
   }
-  if (call.amax != nullptr) raise_amax(call.amax, found);
+  raise_amaxes(call, found_gate, found_up);
   if (call.transposed == nullptr) return;
   std::uint32_t quads[width];
   transpose_quads(codes, quads);
@@ -141,7 +149,7 @@ __global__ void __launch_bounds__(tile_threads(rows, columns), blocks) backward_
 template <class T>
 __global__ void backward_plain_kernel(const SwigluBackward call) {
   const std::int64_t i = blockIdx.x * std::int64_t(plain_threads) + threadIdx.x;
-  std::uint32_t found = 0;
+  std::uint32_t found_gate = 0, found_up = 0;
   if (i < call.rows * call.columns) {
     const std::int64_t row = i / call.columns, column = i % call.columns, at = row * call.stride + column, to = row * call.gradient_stride + column;
     const Gradients result =
@@ -149,13 +157,14 @@ __global__ void backward_plain_kernel(const SwigluBackward call) {
     const T dgate = narrow<T>(result.gate), dup = narrow<T>(result.up);
     static_cast<T*>(call.dgate)[to] = dgate;
     static_cast<T*>(call.dup)[to] = dup;
-    found = max(magnitude(widen(dgate)), magnitude(widen(dup)));
+    found_gate = magnitude(widen(dgate));
+    found_up = magnitude(widen(dup));
     if (call.transposed != nullptr) {
       const float s = scale_of(*call.out_amax, Float8<Element::e4m3>::largest);
       static_cast<std::uint8_t*>(call.transposed)[column * call.rows + row] = to_float8<Element::e4m3>(rounded<T>(result.out) * s);
     }
   }
-  if (call.amax != nullptr) raise_amax(call.amax, found);
+  raise_amaxes(call, found_gate, found_up);
 }
 
 }  // namespace

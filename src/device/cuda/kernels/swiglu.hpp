@@ -26,7 +26,9 @@ struct SwigluBackward {
   void* dup;
   Element type;
   std::int64_t rows, columns, stride, gradient_stride;
-  float* amax = nullptr;            ///< raised to max over dgate and dup as stored; the caller zeroes it before
+  float* amax = nullptr;    ///< raised to max over dgate and dup as stored; the caller zeroes it before
+  bool amax_apart = false;  ///< dup raises up_amax, and `amax` is of dgate alone
+  float* up_amax = nullptr;
   const float* out_amax = nullptr;  ///< of the forward's out; needed with `transposed`
   void* transposed = nullptr;       ///< e4m3 [columns, rows]
 };
