@@ -114,9 +114,12 @@ void SimulatedGroup::close_round() {
   if (arrivals_.front().lane->cores() == nullptr || cost <= Nanos{0}) return world_.clock().after(cost, [this, round = round_] { end_round(round); });
   const auto left = std::make_shared<std::size_t>(arrivals_.size());
   for (const Arrival& arrival : arrivals_) {
-    arrival.lane->cores()->spend(arrival.cost, [this, left, round = round_] {
-      if (--*left == 0) end_round(round);
-    });
+    arrival.lane->cores()->spend(
+        arrival.cost,
+        [this, left, round = round_] {
+          if (--*left == 0) end_round(round);
+        },
+        arrival.lane);
   }
 }
 

@@ -93,9 +93,12 @@ void SimulatedLane::resume() {
 void SimulatedLane::spend_rest() {
   const Nanos rest = take_cost();
   if (!model_.cores || rest <= Nanos{0}) return later(rest, &SimulatedLane::complete);
-  model_.cores->spend(rest, [life = std::weak_ptr(life_)] {
-    if (const auto lane = life.lock()) (*lane)->complete();
-  });
+  model_.cores->spend(
+      rest,
+      [life = std::weak_ptr(life_)] {
+        if (const auto lane = life.lock()) (*lane)->complete();
+      },
+      this);
 }
 
 void SimulatedLane::work() {

@@ -188,7 +188,7 @@ class Calibrator {
       (sum > static_cast<double>(runs_.size()) ? high : low) = middle;
     }
     cluster_.device.letter_us = low;
-    calibration_.report.push_back(fmt::format("a letter takes {:.0f} us", low));
+    calibration_.report.push_back(fmt::format("an operation begins {:.0f} us after what it waits for, letters and handlers in between", low));
     for (const Profiled& profiled : runs_) {
       const auto step = simulated_step(*profiled.run, low);
       if (!step) return step.error();
