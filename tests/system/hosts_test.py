@@ -6,8 +6,15 @@ import unittest
 
 from job import Job, WORKER, finish
 
-# A name of its own, and no memory or process that the other could see: UCX would take a short cut through them.
-APART = ["unshare", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
+
+def within(namespace):
+    """Not `ip -n` or `ip netns exec`: they make all mounts below / slaves, and so fail in a chroot whose / is no mount point."""
+    return ["nsenter", f"--net=/run/netns/{namespace}"]
+
+
+# A name of its own, and no memory or process that the other could see: UCX would take a short cut through them. The namespace's own /sys: there UCX lists interfaces.
+APART = ["unshare", "--uts", "--ipc", "--pid", "--mount", "--propagation", "unchanged", "--fork", "--kill-child"]
+ENTER = 'mountpoint -q /sys || mount --bind /sys /sys; mount --make-rprivate /sys && mount -t sysfs sysfs /sys && hostname "$1" && shift && exec "$@"'
 
 
 def run(*command):
@@ -31,9 +38,9 @@ class TwoHosts:
             run("ip", "link", "add", pair[0], "type", "veth", "peer", "name", pair[1])
             for device, name, address in zip(pair, self.names, self.addresses):
                 run("ip", "link", "set", device, "netns", name, "name", self.interface)
-                run("ip", "-n", name, "addr", "add", f"{address}/30", "dev", self.interface)
-                run("ip", "-n", name, "link", "set", self.interface, "up")
-                run("ip", "-n", name, "link", "set", "lo", "up")
+                run(*within(name), "ip", "addr", "add", f"{address}/30", "dev", self.interface)
+                run(*within(name), "ip", "link", "set", self.interface, "up")
+                run(*within(name), "ip", "link", "set", "lo", "up")
         except (AssertionError, FileNotFoundError) as problem:
             self.remove()
             raise AssertionError(f"this test needs root, iproute2 and the right to make network namespaces: {problem}") from problem
@@ -43,11 +50,11 @@ class TwoHosts:
             subprocess.run(["ip", "netns", "delete", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
     def start(self, host, command, **kwargs):
-        return subprocess.Popen(["ip", "netns", "exec", self.names[host], *APART, "sh", "-c", f'hostname host-{"ab"[host]} && exec "$0" "$@"', *map(str, command)],
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
+        command = [*within(self.names[host]), *APART, "sh", "-c", ENTER, "sh", f'host-{"ab"[host]}', *map(str, command)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
 
     def bytes_received(self, host):
-        return int(run("ip", "netns", "exec", self.names[host], "cat", f"/sys/class/net/{self.interface}/statistics/rx_bytes"))
+        return json.loads(run(*within(self.names[host]), "ip", "-s", "-j", "link", "show", self.interface))[0]["stats64"]["rx"]["bytes"]
 
 
 class HostsTest(unittest.TestCase):

@@ -5,7 +5,7 @@ import subprocess
 import time
 import unittest
 
-from hosts_test import TwoHosts, run
+from hosts_test import TwoHosts, run, within
 from job import Job, WORKER, finish
 
 TIMEOUT = 5  # comm.train_timeout_seconds
@@ -13,18 +13,18 @@ TIMEOUT = 5  # comm.train_timeout_seconds
 
 class Link(TwoHosts):
     def cut(self):
-        run("ip", "-n", self.names[1], "link", "set", self.interface, "down")
+        run(*within(self.names[1]), "ip", "link", "set", self.interface, "down")
 
     def mend(self):
-        run("ip", "-n", self.names[1], "link", "set", self.interface, "up")
+        run(*within(self.names[1]), "ip", "link", "set", self.interface, "up")
 
     def shape(self, *discipline):
         for name in self.names:
-            run("tc", "-n", name, "qdisc", "replace", "dev", self.interface, "root", *discipline)
+            run(*within(name), "tc", "qdisc", "replace", "dev", self.interface, "root", *discipline)
 
     def dropped(self):
         """Packets that the shaping of both ends has dropped so far."""
-        return sum(int(run("tc", "-n", name, "-s", "qdisc", "show", "dev", self.interface).split("dropped ")[1].split(",")[0]) for name in self.names)
+        return sum(int(run(*within(name), "tc", "-s", "qdisc", "show", "dev", self.interface).split("dropped ")[1].split(",")[0]) for name in self.names)
 
 
 class NetworkTest(unittest.TestCase):
