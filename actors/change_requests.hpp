@@ -23,6 +23,9 @@ struct ChangeRequest {
   std::uint32_t join = 0;        ///< or so many ranks to add
   std::uint32_t leave = 0;       ///< or so many to let go
   std::string by;                ///< who asks: "troupe set"; empty: only say what would be
+  bool new_epoch = false;        ///< `set` takes a new epoch
+  std::uint32_t ranks = 0;       ///< that its plans were compiled and checked for, before the Coordinator is asked
+  std::string means;             ///< for memory and plans, for whoever only asks; empty: nothing is said
   /// Called once with what was agreed, or why nothing was; must not block. May be empty.
   std::function<void(const Result<Agreed>&)> answer;
 };

@@ -14,7 +14,9 @@ Coordinator::Coordinator(caf::actor_config& config, const ActorSeat& seat, Coord
       events_(events),
       phase_since_(seat.runtime.clock.now()),
       progress_at_(phase_since_),
-      restore_(options_.epoch.restore_step, options_.recovery.keep_every) {}
+      restore_(options_.epoch.restore_step,
+               {.keep_every = options_.recovery.keep_every, .rollback_steps = options_.rollback_steps, .run_ahead = options_.steps.run_ahead}),
+      losses_(options_.spike_window) {}
 
 caf::behavior Coordinator::make_behavior() {
   wake_after(options_.look_every);
@@ -72,12 +74,7 @@ void Coordinator::report(const Letter<schema::StepReport>& letter) {
   if (const auto* record = std::get_if<StepRecord>(&joined)) {
     progress_at_ = runtime().clock.now();
     if (epoch_->unsealed.contains(step)) epoch_->seals.reported(step, record->total_tokens);
-    note_progress(*record);
-    if (options_.stop_at_nonfinite && record->common.outcome == VerdictOutcome::skip)
-      raise({.cause = fmt::format("step {}: {}; its weights are those of the step before (training.guard.nonfinite = \"stop\")", step.value(),
-                                  describe_nonfinite(record->common)),
-             .rank = std::nullopt,
-             .final = true});
+    if (note_progress(*record)) guard(*record);
   }
 }
 
@@ -104,8 +101,7 @@ void Coordinator::sealed(const Letter<schema::CheckpointSealed>& letter) {
   const bool ok = letter.body().getOk();
   const std::string problem = ok ? std::string{} : std::string{letter.body().getProblem()};
   if (ok) {
-    sealed_ = step;
-    restore_.sealed_on_disk(step);
+    if (restore_.sealed_on_disk(step)) sealed_ = step;
     history_->pin(step);
   }
   events_.checkpoint(step, problem);
@@ -139,6 +135,7 @@ void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
     if (body.getRestoreLost() && phase_ == Phase::preparing) {
       runtime().log.warning(fmt::format("{} is lost and not used again: {}", describe(epoch_->begun.restore), fault.cause));
       restore_.lost(epoch_->begun.restore);
+      fault.restore_lost = true;
     }
     return raise(std::move(fault));
   }
@@ -204,6 +201,8 @@ void Coordinator::decide_membership() {
 
 void Coordinator::begin(BeginEpoch decision) {
   decision.restore = restore_.newest();
+  const Step before = restore_.goes_on_after(decision.restore);
+  decision.first_step = before.next();
   if (options_.changes.changes) {
     auto changes = options_.changes.changes(decision.first_step, static_cast<std::uint32_t>(decision.members.size()));
     if (!changes) {
@@ -212,19 +211,19 @@ void Coordinator::begin(BeginEpoch decision) {
     }
     decision.changes = std::move(*changes);
   }
-  decision.data_row = options_.data_row ? options_.data_row(decision.restore_step) : 0;
+  decision.data_row = options_.data_row ? options_.data_row(before) : 0;
   decision.respawns = 0;
   for (const Rank member : decision.members) decision.respawns += lives_[member].value();
   if (!horizon_) {
     horizon_.emplace(options_.steps, decision.restore_step);
     history_.emplace(decision.restore_step, options_.tokens_before ? options_.tokens_before(decision.restore_step) : 0);
   }
-  horizon_->rewind(decision.restore_step);
+  horizon_->rewind(before);
   horizon_->pause_after(std::nullopt);
   world_ = {decision.members.begin(), decision.members.end()};
   restore_.epoch_begins(decision.restore);
   cause_.reset();
-  epoch_.emplace(decision, history_->tokens_at(decision.restore_step));
+  epoch_.emplace(decision, history_->tokens_at(before));
   plan_next_epoch();
   enter_epoch(decision.epoch);
   enter(Phase::preparing);
@@ -259,13 +258,13 @@ void Coordinator::start_steps() {
   const bool stopped_early = stop_asked_ && history_->newest() == options_.epoch.restore_step;
   if (stopped_early || epoch_->begun.first_step > horizon_->last_step()) {  // nothing to do: a stop during the start, or a finished run
     enter(Phase::draining);
-    return tell_members<schema::Drain>(ActorKind::supervisor, epoch_->begun.restore_step, [](auto) {});
+    return tell_members<schema::Drain>(ActorKind::supervisor, epoch_->begun.before_first(), [](auto) {});
   }
   grant();
 }
 
 void Coordinator::grant() {
-  auto grants = horizon_->advance(epoch_->reports.last_joined(), !epoch_->unsealed.empty());
+  auto grants = horizon_->advance(epoch_->reports.last_joined(), !epoch_->unsealed.empty(), restore_.may_grant_until(horizon_->granted()));
   if (grants.empty()) return;
   for (StepGrant& grant : grants) {
     if (snapshots(grant.kind)) epoch_->unsealed.insert(grant.step);

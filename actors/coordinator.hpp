@@ -11,6 +11,7 @@
 #include "actors/horizon.hpp"
 #include "actors/job_events.hpp"
 #include "actors/job_view.hpp"
+#include "actors/loss_window.hpp"
 #include "actors/membership.hpp"
 #include "actors/restore_book.hpp"
 #include "actors/seal_book.hpp"
@@ -37,18 +38,23 @@ struct RecoveryOptions {
   std::function<std::string(Step)> describe_data;
 };
 
+/// What is made of steps that go wrong though nothing has failed ([training.guard]).
+struct GuardOptions {
+  bool stop_at_nonfinite = false, roll_back_at_nonfinite = false;  ///< neither: the step is skipped, as the device has decided
+  double spike_factor = 0;                                         ///< a loss above so many medians is a spike; 0: none is
+  bool stop_at_spike = false;                                      ///< else roll back
+  std::uint32_t steps_back = 10;                                   ///< the state gone back to is at least so old
+  std::uint32_t most = 10;                                         ///< rollbacks of a run
+};
+
 /// What an epoch's configuration is; pure in the step, but for what was agreed in between. Empty functions: nothing changes.
 struct EpochChanges {
   /// The first step after this one whose configuration takes a new epoch.
   std::function<std::optional<Step>(Step after)> next;
   /// What the ranks of an epoch that begins with this step change in the run's configuration; the error says why so many ranks cannot run it.
   std::function<Result<std::vector<std::string>>(Step first, std::uint32_t ranks)> changes;
-  /// Does this take a new epoch? The error says why it cannot be had in a live run of so many ranks.
-  std::function<Result<bool>(const std::vector<std::string>&, std::uint32_t ranks)> takes_epoch;
   /// What was to begin with this step did not: it runs as the one before.
   std::function<void(Step)> withdraw;
-  /// What it means for memory and plans, for whoever only asks.
-  std::function<std::string(const std::vector<std::string>&, std::uint32_t ranks)> describe;
   std::uint32_t most_ranks = 0;  ///< of this host; 0: none can be added or let go, for nobody holds their states meanwhile
 };
 
@@ -56,8 +62,11 @@ struct CoordinatorOptions {
   EpochOptions epoch;
   StepPolicy steps;
   RecoveryOptions recovery;
-  bool stop_at_nonfinite = false;                     ///< training.guard.nonfinite = "stop": a step that was not committed ends the job
+  std::function<GuardOptions(Step)> guard;            ///< pure; empty: steps that are not finite are skipped, and that is all
+  std::uint32_t rollback_steps = 0;                   ///< how far rollbacks go, for which snapshots are held; 0: there are none
+  std::size_t spike_window = 64;                      ///< steps of the median
   Nanos train_timeout{std::chrono::seconds{100}};     ///< comm.train_timeout_seconds: without a step that all ranks finish
+  std::function<Nanos(Step)> train_timeout_at;        ///< the same for this step, where it may change; a silent rank then has as much time too; empty: never
   Nanos heartbeat_timeout{std::chrono::seconds{30}};  ///< a rank silent for longer is taken for dead
   Nanos stop_timeout{std::chrono::seconds{15}};       ///< for ranks to answer Drain or EpochEnd
   Nanos silence{std::chrono::seconds{3}};             ///< without a heartbeat: whoever holds others up then does not answer
@@ -68,6 +77,9 @@ struct CoordinatorOptions {
   std::function<void(const CheckpointParts&)> seal;
   /// Removes what was written of a checkpoint that lacks a part; runs on `storage`, may block. Empty: it stays where it is.
   std::function<void(Step, EpochId)> give_up;
+  /// Sets aside the sealed checkpoints after the first step and up to the second, which training was rolled back over; runs on `storage`, may block,
+  /// throws. Empty: they stay.
+  std::function<void(Step after, Step until)> set_aside;
   /// Changes keys of the live run from a step on that was not granted yet; the error says why not. Empty: nothing can be changed.
   std::function<Result<void>(const std::vector<std::string>&, Step from)> change;
   EpochChanges changes;
@@ -98,12 +110,13 @@ class Coordinator final : public Actor<Coordinator> {
     int signal = 0;
     bool final = false;         ///< running it again would not help
     bool process_gone = false;  ///< the rank's process is dead, or to be killed
+    bool restore_lost = false;  ///< the epoch was to begin from a state that cannot be read
   };
   /// What belongs to one epoch.
   struct Epoch {
     Epoch(const BeginEpoch& begin, std::uint64_t tokens_before)
         : begun(begin),
-          reports(static_cast<std::uint32_t>(begin.members.size()), begin.restore_step, tokens_before),
+          reports(static_cast<std::uint32_t>(begin.members.size()), begin.before_first(), tokens_before),
           seals(begin.epoch, static_cast<std::uint32_t>(begin.members.size())),
           layout(layout_of(begin)) {}
     /// Of ranks and configuration.
@@ -154,13 +167,18 @@ class Coordinator final : public Actor<Coordinator> {
   void process_ended(Rank rank, Fault fault);
   /// Once all that live are at rest and the dead are back.
   void begin_again();
-  void note_progress(StepRecord record);
+  /// False: nothing more is to be made of it.
+  [[nodiscard]] bool note_progress(StepRecord record);
   void snapshot_sealed(Step step);
   /// EpochEnd with the cause, if there is one.
   void tell_end(Rank member);
   void finish();
   /// An exception of a handler or of JobEvents: the job's books may be wrong, so it ends.
   void handler_failed(const std::string& cause) override;
+  // coordinator_guard.cpp
+  void guard(const StepRecord& record);
+  void roll_back(Step step, const std::string& why, const GuardOptions& guard);
+  void set_aside_checkpoints(Step after, Step until);
   // coordinator_live.cpp
   [[nodiscard]] Result<Agreed> agree(const ChangeRequest& request);
   void show();
@@ -177,7 +195,7 @@ class Coordinator final : public Actor<Coordinator> {
   /// A process of no member: one that was to join, or was let go. False: it is none of these.
   bool stranger_ended(Rank rank, const std::string& cause);
   /// The rank is no member of epochs to come. Says why the run cannot go on without it.
-  [[nodiscard]] std::optional<std::string> let_go(Rank rank);
+  [[nodiscard]] std::optional<std::string> let_go(Rank rank, const std::string& cause);
   [[nodiscard]] Result<Agreed> agree_on_ranks(const ChangeRequest& request);
   [[nodiscard]] Result<Agreed> agree_on_epoch(const ChangeRequest& request);
   void joined_late(const JoinedRank& rank);
@@ -186,8 +204,11 @@ class Coordinator final : public Actor<Coordinator> {
   /// The epoch runs: what it brought is in force.
   void settle_changes();
   void refuse_joins(Rank rank, const std::string& cause);
+  /// Those that wait for the next epoch cannot have it: their processes are killed.
+  void turn_away(const std::string& cause);
   void let_leave();
   // coordinator_deadlines.cpp
+  [[nodiscard]] Nanos train_timeout() const;
   void check_deadlines();
   void check_rest();
   void check_progress(Nanos now);
@@ -210,6 +231,8 @@ class Coordinator final : public Actor<Coordinator> {
   std::uint32_t attempts_ = 0;            ///< epochs that ran and have ended since the newest step
   std::uint32_t failed_starts_ = 0;       ///< epochs that never ran, since then
   std::uint64_t respawns_ = 0;
+  LossWindow losses_;
+  std::set<Step> rolled_back_;         ///< steps after which training went on from an earlier state
   std::optional<Nanos> disturbed_at_;  ///< until a new step is told
   std::optional<Fault> cause_;
   std::set<Rank> dead_;  ///< their processes are gone: nobody waits for them
@@ -219,6 +242,7 @@ class Coordinator final : public Actor<Coordinator> {
   std::vector<ChangeView> changes_;       ///< agreed
   std::set<Rank> world_;                  ///< members of the epochs to come
   std::set<Rank> coming_, ready_;         ///< processes that were started to join, and those that wait for the next epoch
+  std::map<Rank, Nanos> coming_since_;    ///< when they were asked for
   std::set<Rank> leaving_, left_;         ///< to be let go with the epoch's end, and who was
   std::set<Rank> newcomers_;              ///< of the epoch that begins
   std::optional<std::uint32_t> hand_over_slot_;

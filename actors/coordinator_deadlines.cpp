@@ -12,8 +12,17 @@ double seconds(Nanos time) { return std::chrono::duration<double>(time).count();
 
 }  // namespace
 
+Nanos Coordinator::train_timeout() const {
+  return options_.train_timeout_at && history_ ? options_.train_timeout_at(history_->newest().next()) : options_.train_timeout;
+}
+
 void Coordinator::check_deadlines() {
   const Nanos now = runtime().clock.now();
+  const Nanos silence = options_.train_timeout_at ? std::max(options_.heartbeat_timeout, train_timeout()) : options_.heartbeat_timeout;
+  for (const Rank rank : std::set(coming_))
+    if (now - coming_since_[rank] > options_.epoch.init_timeout)
+      (void)stranger_ended(
+          rank, fmt::format("rank {} has not joined within {:.0f} s (comm.init_timeout_seconds)", rank.value(), seconds(options_.epoch.init_timeout)));
   if (phase_ == Phase::draining || phase_ == Phase::ending) {
     if (now - phase_since_ <= options_.stop_timeout) return;
     if (phase_ == Phase::ending) return finish();
@@ -23,21 +32,21 @@ void Coordinator::check_deadlines() {
   }
   if (phase_ == Phase::gathering) return;  // decide_epoch() knows its own deadline
   if (phase_ == Phase::recovering) return check_rest();
-  if (const auto rank = members_.silent(now, options_.heartbeat_timeout)) {
+  if (const auto rank = members_.silent(now, silence)) {
     if (!is_member(*rank)) return (void)stranger_ended(*rank, fmt::format("rank {} has sent no heartbeat", rank->value()));
     dead_.insert(*rank);
-    return raise({.cause = fmt::format("rank {} has sent no heartbeat for {:.0f} s: its process is stopped or its host is gone", rank->value(),
-                                       seconds(options_.heartbeat_timeout)),
-                  .rank = rank,
-                  .signal = 0,
-                  .final = false,
-                  .process_gone = true});
+    return raise(
+        {.cause = fmt::format("rank {} has sent no heartbeat for {:.0f} s: its process is stopped or its host is gone", rank->value(), seconds(silence)),
+         .rank = rank,
+         .signal = 0,
+         .final = false,
+         .process_gone = true});
   }
   if (phase_ == Phase::preparing && now - phase_since_ > options_.epoch.init_timeout)
     return raise({.cause = fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks are ready for the first step; {}",
                                        seconds(options_.epoch.init_timeout), epoch_->plans.size(), epoch_->begun.members.size(), members_.describe_slowest()),
                   .rank = {}});
-  if (phase_ == Phase::changing && now - phase_since_ > std::max(options_.stop_timeout, options_.train_timeout))
+  if (phase_ == Phase::changing && now - phase_since_ > std::max(options_.stop_timeout, train_timeout()))
     return raise({.cause = fmt::format("after {:.0f} s {} of {} ranks have left their state for the next epoch; {}", seconds(now - phase_since_),
                                        epoch_->stopped.size(), epoch_->begun.members.size(), members_.describe_slowest(epoch_->stopped)),
                   .rank = {}});
@@ -60,7 +69,7 @@ void Coordinator::check_progress(Nanos now) {
   const Step newest = epoch_->reports.last_joined();
   const bool early = (epoch() == EpochId{1} && newest < epoch_->begun.first_step) || newest == horizon_->last_step() ||
                      horizon_->waits(newest, !epoch_->unsealed.empty());  // the first step, or a checkpoint's file
-  const Nanos limit = early ? std::max(options_.epoch.init_timeout, options_.train_timeout) : options_.train_timeout;
+  const Nanos limit = early ? std::max(options_.epoch.init_timeout, train_timeout()) : train_timeout();
   if (now - progress_at_ <= limit) return;
   const auto culprit = members_.culprit(now, options_.silence);
   Fault fault{.cause = fmt::format("no step was finished for {:.0f} s ({}); newest step of all ranks: {}; {}{}", seconds(limit),

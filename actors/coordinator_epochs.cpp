@@ -33,11 +33,13 @@ bool Coordinator::is_member(Rank rank) const { return !epoch_ || std::ranges::bi
 Result<Agreed> Coordinator::agree_on_epoch(const ChangeRequest& request) {
   std::string all;
   for (const std::string& change : request.set) all += (all.empty() ? "" : ", ") + change;
-  const auto ranks = static_cast<std::uint32_t>(world_.size());
+  const auto ranks = static_cast<std::uint32_t>(world_.empty() ? options_.epoch.world_size : world_.size());
+  if (request.ranks != ranks)
+    return Error{fmt::format("the run has {} ranks by now, and this was planned for {}: nothing was changed; ask again in a moment", ranks, request.ranks)};
   const Step from = horizon_ ? horizon_->furthest().next() : options_.epoch.restore_step.next();
   if (request.by.empty())
     return Agreed{fmt::format("{} would be in force from about step {} on, by a new epoch on all ranks, with the same processes and no step lost{}", all,
-                              from.value(), options_.changes.describe ? "; " + options_.changes.describe(request.set, ranks) : std::string{})};
+                              from.value(), request.means.empty() ? request.means : "; " + request.means)};
   if (phase_ != Phase::running) return Error{fmt::format("the run is {} just now: nothing was changed; ask again in a moment", name_of_phase())};
   if (auto taken = options_.change(request.set, from); !taken) return taken.error();
   changes_.push_back({.number = changes_.size() + 1, .from = from, .text = all, .by = request.by, .state = ChangeView::State::waits, .epoch = true});
@@ -83,6 +85,7 @@ Result<Agreed> Coordinator::agree_on_ranks(const ChangeRequest& request) {
     left_.erase(rank);
     dead_.erase(rank);
     coming_.insert(rank);
+    coming_since_[rank] = runtime().clock.now();
     events_.rank_added(rank, life);
     options_.recovery.start_again(rank, life);
   }
@@ -113,6 +116,15 @@ bool Coordinator::stranger_ended(Rank rank, const std::string& cause) {
     return true;
   }
   return left_.contains(rank);
+}
+
+void Coordinator::turn_away(const std::string& cause) {
+  for (const Rank rank : std::exchange(ready_, {})) {
+    members_.left(rank);
+    left_.insert(rank);
+    refuse_joins(rank, cause);
+    if (options_.recovery.let_go) options_.recovery.let_go(rank, true);
+  }
 }
 
 void Coordinator::refuse_joins(Rank rank, const std::string& cause) {
@@ -177,14 +189,19 @@ void Coordinator::let_leave() {
 }
 
 void Coordinator::begin_next() {
+  const Step before = restore_.goes_on_after(restore_.newest()), first = before.next();
   std::set<Rank> members = world_;
   members.insert(ready_.begin(), ready_.end());
+  if (!ready_.empty() && options_.changes.changes)  // agreed for the ranks that there were then: some may have been lost since
+    if (const auto possible = options_.changes.changes(first, static_cast<std::uint32_t>(members.size())); !possible) {
+      turn_away(possible.error().message);
+      members = world_;
+    }
   EpochOptions options = options_.epoch;
   options.previous = epoch();
   options.restore_step = restore_.newest().step;
   options.members = {members.begin(), members.end()};
-  const Step first = options.restore_step.next();
-  const bool changes = options_.changes.next && options_.changes.next(options.restore_step) == first;
+  const bool changes = options_.changes.next && options_.changes.next(before) == first;
   tentative_ = changes && history_->newest() < first ? std::optional(first) : std::nullopt;
   std::vector<JoinedRank> joined = members_.all_joined();
   std::erase_if(joined, [&](const JoinedRank& member) {
@@ -202,7 +219,7 @@ void Coordinator::begin_next() {
   }
 }
 
-std::optional<std::string> Coordinator::let_go(Rank rank) {
+std::optional<std::string> Coordinator::let_go(Rank rank, const std::string& cause) {
   world_.erase(rank);
   members_.left(rank);
   resting_.erase(rank);
@@ -211,13 +228,13 @@ std::optional<std::string> Coordinator::let_go(Rank rank) {
   left_.insert(rank);
   newcomers_.erase(rank);
   const auto left = static_cast<std::uint32_t>(world_.size());
-  refuse_joins(rank, "its process has ended");
+  refuse_joins(rank, cause);
   events_.rank_let_go(rank, left);
   if (options_.recovery.let_go) options_.recovery.let_go(rank, true);
   if (left < std::max(1U, options_.recovery.min_ranks))
     return fmt::format("{} rank{} left, and elastic.min_ranks = {}", left, left == 1 ? " is" : "s are", options_.recovery.min_ranks);
   if (options_.changes.changes)
-    if (const auto possible = options_.changes.changes(restore_.newest().step.next(), left); !possible) return possible.error().message;
+    if (const auto possible = options_.changes.changes(restore_.goes_on_after(restore_.newest()).next(), left); !possible) return possible.error().message;
   return std::nullopt;
 }
 

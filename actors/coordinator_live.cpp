@@ -39,11 +39,7 @@ Result<Agreed> Coordinator::agree(const ChangeRequest& request) {
   if (from > (horizon_ ? horizon_->last_step() : options_.steps.last_step)) return Error{"no step is left that a change could take effect with"};
   if (request.join > 0 || request.leave > 0) return agree_on_ranks(request);
   if (!options_.change) return Error{"this run takes no changes"};
-  if (options_.changes.takes_epoch) {
-    const auto epoch_wide = options_.changes.takes_epoch(request.set, static_cast<std::uint32_t>(world_.empty() ? options_.epoch.world_size : world_.size()));
-    if (!epoch_wide) return epoch_wide.error();
-    if (*epoch_wide) return agree_on_epoch(request);
-  }
+  if (request.new_epoch) return agree_on_epoch(request);
   std::string all;
   for (const std::string& change : request.set) all += (all.empty() ? "" : ", ") + change;
   if (request.by.empty())
@@ -83,6 +79,7 @@ void Coordinator::show() {
     view.steps_per_second = static_cast<double>(told_.size() - 1) / std::chrono::duration<double>(told_.back() - told_.front()).count();
   view.restore = describe(restore_.newest());
   view.respawns = respawns_;
+  view.rollbacks = rolled_back_.size();
   view.changes = changes_;
   std::set<Rank> ranks = world_;
   ranks.insert(ready_.begin(), ready_.end());

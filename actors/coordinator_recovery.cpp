@@ -7,9 +7,10 @@ namespace troupe {
 
 bool Coordinator::recovers(const Fault& fault) const {
   if (fault.final) return false;
+  if (fault.restore_lost && phase_ == Phase::preparing && options_.rollback_steps > 0) return true;
   // A changed epoch that a rank cannot build, or whose new rank dies, is given up: the run goes on as it was, whatever the policy.
-  const bool newcomer = fault.rank && newcomers_.contains(*fault.rank);
-  if (phase_ == Phase::preparing && ((tentative_ && !fault.process_gone) || newcomer)) return true;
+  const bool newcomer = fault.rank && newcomers_.contains(*fault.rank), changed = tentative_ || !newcomers_.empty();
+  if (phase_ == Phase::preparing && ((changed && !fault.process_gone) || newcomer)) return true;
   return options_.recovery.elastic() && (phase_ == Phase::preparing || phase_ == Phase::running || phase_ == Phase::changing);
 }
 
@@ -29,9 +30,13 @@ void Coordinator::process_ended(Rank rank, Fault fault) {
     return;
   }
   if (phase_ != Phase::recovering) return raise(std::move(fault));
+  if (!options_.recovery.elastic()) {  // a rollback is under way, and nobody is started again
+    cause_.reset();
+    return raise(std::move(fault));
+  }
   events_.fault(fault.cause, rank, false);
   if (options_.recovery.shrink || newcomers_.contains(rank)) {
-    const auto too_few = let_go(rank);
+    const auto too_few = let_go(rank, fault.cause);
     if (!too_few) return;
     cause_ = std::move(fault);
     cause_->cause += "; " + *too_few;
@@ -56,7 +61,10 @@ std::optional<std::string> Coordinator::recover() {
   if (phase_ == Phase::preparing && !cause_->process_gone && ++failed_starts_ >= most)
     return fmt::format("{} epochs after step {} could not begin (elastic.attempts)", failed_starts_, history_->newest().value());
   if (goes)
-    if (auto too_few = let_go(*cause_->rank)) return too_few;
+    if (auto too_few = let_go(*cause_->rank, cause_->cause)) return too_few;
+  if (phase_ == Phase::preparing && !cause_->process_gone)  // with them it cannot be built
+    for (const Rank rank : std::set(newcomers_))
+      if (auto too_few = let_go(rank, cause_->cause)) return too_few;
   if (phase_ == Phase::preparing && tentative_ && !cause_->process_gone) withdraw(cause_->cause);
   if (phase_ == Phase::changing) {  // whoever was let go has perhaps gone already
     std::erase_if(leaving_, [this](Rank rank) { return !epoch_->stopped.contains(rank); });
@@ -93,17 +101,19 @@ void Coordinator::begin_again() {
   begin_next();
 }
 
-void Coordinator::note_progress(StepRecord record) {
+bool Coordinator::note_progress(StepRecord record) {
   record.layout = epoch_->layout;
   const StepHistory::Told told = history_->add(record);
-  if (!told.difference.empty())
-    return raise({.cause = fmt::format("step {} ran again in epoch {} and did not repeat itself: {}; a run that cannot repeat itself cannot recover exactly",
-                                       record.step.value(), epoch().value(), told.difference),
-                  .rank = {},
-                  .signal = 0,
-                  .final = true});
+  if (!told.difference.empty()) {
+    raise({.cause = fmt::format("step {} ran again in epoch {} and did not repeat itself: {}; a run that cannot repeat itself cannot recover exactly",
+                                record.step.value(), epoch().value(), told.difference),
+           .rank = {},
+           .signal = 0,
+           .final = true});
+    return false;
+  }
   if (restore_.reported(record.step)) snapshot_sealed(record.step);
-  if (!told.fresh) return;
+  if (!told.fresh) return rolled_back_.contains(record.step);
   attempts_ = failed_starts_ = 0;
   told_.push_back(runtime().clock.now());
   if (told_.size() > 32) told_.pop_front();
@@ -111,7 +121,8 @@ void Coordinator::note_progress(StepRecord record) {
   if (disturbed_at_) events_.recovered(epoch(), record.step, runtime().clock.now() - *disturbed_at_);
   disturbed_at_.reset();
   events_.step(record);
-  if (!options_.recovery.elastic()) history_->forget_before(record.step);  // nothing goes back, but for a change that fails
+  if (!options_.recovery.elastic() && options_.rollback_steps == 0) history_->forget_before(record.step);  // nothing goes back, but for a change that fails
+  return true;
 }
 
 void Coordinator::snapshot_sealed(Step step) {

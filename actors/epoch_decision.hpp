@@ -29,7 +29,8 @@ struct EpochOptions {
   std::vector<Rank> members = {};  ///< who must be there, in order; empty: ranks 0 to world_size − 1
 };
 
-/// The epoch begins at `first_step` from the state after `restore_step` (0: from the seed); `restore` says where that lies.
+/// The epoch begins at `first_step` from the state after `restore_step` (0: from the seed), the step before unless training was rolled back; `restore`
+/// says where that lies.
 struct BeginEpoch {
   EpochId epoch;
   std::vector<Rank> members;
@@ -39,6 +40,7 @@ struct BeginEpoch {
   std::uint64_t data_row = 0;             ///< rows of data used before first_step
   std::uint64_t respawns = 0;             ///< incarnations of the members' processes, summed
   std::vector<std::string> changes = {};  ///< of the run's configuration, "key=value", that hold in this epoch
+  [[nodiscard]] Step before_first() const noexcept { return Step{first_step.value() - 1}; }
 };
 struct KeepWaiting {};
 struct RefuseEpoch {

@@ -2,12 +2,13 @@
 
 namespace troupe {
 
-std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving) {
+std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving, Step limit) {
   std::vector<StepGrant> grants;
   if (policy_.wait_for_saves && saving) return grants;
-  Step until = grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead);
-  if (pause_) until = std::min(until, std::max(granted_, *pause_));
-  while (granted_ < until) {
+  if (pause_) limit = std::min(limit, *pause_);
+  while (granted_ < limit && granted_ < policy_.last_step) {
+    if (policy_.last_at && !stop_asked_) policy_.last_step = std::max(granted_.next(), policy_.last_at(granted_.next()));
+    if (granted_ >= grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead)) break;
     ++granted_;
     grants.push_back(StepGrant{.step = granted_,
                                .kind = step_kind(saves(granted_), policy_.evaluation_due && policy_.evaluation_due(granted_)),
@@ -19,6 +20,7 @@ std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving) {
 }
 
 Step HorizonBook::stop() {
+  stop_asked_ = true;
   const Step at = std::max(granted_.next(), furthest_);  // steps that were told already run again first
   if (stopping_ || at > policy_.last_step) return policy_.last_step;
   stopping_ = at < policy_.last_step;  // the run's own last step keeps its own rule

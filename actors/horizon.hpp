@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -12,6 +13,7 @@ namespace troupe {
 /// Which step is what, whoever runs it.
 struct StepPolicy {
   Step last_step;                             ///< of the run
+  std::function<Step(Step)> last_at;          ///< pure: the same, as it holds when this step is granted; empty: it never changes
   std::uint32_t run_ahead = 2;                ///< steps granted past the slowest report
   std::function<double(Step)> learning_rate;  ///< pure
   std::function<bool(Step)> snapshot_due;     ///< pure: a checkpoint is written after this step
@@ -26,8 +28,8 @@ class HorizonBook {
  public:
   HorizonBook(StepPolicy policy, Step before_first) : policy_(std::move(policy)), granted_(before_first) {}
   /// What may be granted now that all ranks have reported `slowest`; empty when nothing new. `saving`: a checkpoint of a granted step is
-  /// neither sealed nor given up.
-  [[nodiscard]] std::vector<StepGrant> advance(Step slowest, bool saving = false);
+  /// neither sealed nor given up. `limit`: no step past it.
+  [[nodiscard]] std::vector<StepGrant> advance(Step slowest, bool saving = false, Step limit = Step{std::numeric_limits<Step::Value>::max()});
   /// Waits for a checkpoint, with nothing to do meanwhile?
   [[nodiscard]] bool waits(Step slowest, bool saving) const noexcept { return policy_.wait_for_saves && saving && slowest == granted_; }
   /// An epoch begins after `step`: what was granted before is granted anew.
@@ -52,7 +54,7 @@ class HorizonBook {
   Step granted_;
   Step furthest_;  ///< before a rewind
   std::optional<Step> pause_;
-  bool stopping_ = false;
+  bool stopping_ = false, stop_asked_ = false;
 };
 
 }  // namespace troupe

@@ -43,6 +43,8 @@ class JobEvents {
   virtual void respawn(Rank /*rank*/, Incarnation /*incarnation*/) {}
   /// The first step since the fault that was not told before; `took`: since the fault was noticed.
   virtual void recovered(EpochId /*epoch*/, Step /*step*/, Nanos /*took*/) {}
+  /// The guard rolls training back: it goes on with the step after this one, from an earlier state.
+  virtual void rolled_back(Step /*step*/, const EpochOrigin& /*to*/, const std::string& /*why*/) {}
   /// The snapshot in memory after this step is sealed.
   virtual void kept(Step /*step*/, EpochId /*epoch*/) {}
   /// What every rank was at when a time limit ended the epoch.

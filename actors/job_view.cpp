@@ -47,6 +47,7 @@ std::string JobView::text(Nanos now) const {
   std::string out = headline(now) + "\n";
   out += fmt::format("  a fault would go back to {}; {} process{} started again so far\n", restore.empty() ? "the start" : restore, respawns,
                      respawns == 1 ? " was" : "es were");
+  if (rollbacks > 0) out += fmt::format("  training was rolled back {} time{} (training.guard)\n", rollbacks, rollbacks == 1 ? "" : "s");
   for (const ChangeView& change : changes) out += "  changed: " + change.line() + "\n";
   for (const RankView& rank : ranks) {
     const Nanos quiet = now - rank.pulse.heard;

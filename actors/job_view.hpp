@@ -42,7 +42,7 @@ struct JobView {
   Nanos progress_at{0};         ///< when the newest step was told
   double steps_per_second = 0;  ///< over the last steps; 0: not known
   std::string restore;          ///< where a fault would go back to
-  std::uint64_t respawns = 0;
+  std::uint64_t respawns = 0, rollbacks = 0;
   std::vector<RankView> ranks;  ///< in rank order; absent ones are missing
   std::vector<Rank> absent;
   std::vector<ChangeView> changes;  ///< agreed so far

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace troupe {
 
@@ -15,39 +16,76 @@ std::string describe(const EpochOrigin& point) {
   return {};
 }
 
-RestoreBook::RestoreBook(Step base, std::uint32_t keep_every)
-    : base_{.place = base == Step{0} ? EpochOrigin::Place::seed : EpochOrigin::Place::disk, .step = base, .epoch = {}, .slot = 0}, keep_every_(keep_every) {}
+RestoreBook::RestoreBook(Step base, SnapshotPolicy policy)
+    : base_{.place = base == Step{0} ? EpochOrigin::Place::seed : EpochOrigin::Place::disk, .step = base, .epoch = {}, .slot = 0},
+      policy_(policy),
+      memory_(policy.slots()) {}
 
 EpochOrigin RestoreBook::newest() const {
   EpochOrigin best = base_;
-  if (!disk_.empty() && *disk_.rbegin() >= best.step) best = {.place = EpochOrigin::Place::disk, .step = *disk_.rbegin(), .epoch = {}, .slot = 0};
-  for (const auto& point : memory_)
-    if (point && point->step >= best.step) best = *point;
+  for (const EpochOrigin& point : all())
+    if (goes_on_after(point) >= goes_on_after(best)) best = point;
   return best;
 }
 
-void RestoreBook::sealed_on_disk(Step step) { disk_.insert(step); }
+std::vector<EpochOrigin> RestoreBook::all() const {
+  std::vector<EpochOrigin> points;
+  for (const Step step : disk_) points.push_back({.place = EpochOrigin::Place::disk, .step = step, .epoch = {}, .slot = 0});
+  for (const auto& point : memory_)
+    if (point) points.push_back(*point);
+  return points;
+}
+
+EpochOrigin RestoreBook::way_back(Step done, std::uint32_t steps_back) const {
+  const Step latest{done.value() - std::min<std::uint64_t>(done.value(), steps_back)};
+  std::optional<EpochOrigin> best, oldest;
+  for (const EpochOrigin& point : all()) {
+    if (point.step <= latest && (!best || goes_on_after(point) >= goes_on_after(*best))) best = point;
+    if (point.place == EpochOrigin::Place::memory && (!oldest || point.step < oldest->step)) oldest = point;
+  }
+  if (best) return *best;
+  const bool young = done.value() < base_.step.value() + steps_back + policy_.keep_every;
+  return young || !oldest ? base_ : *oldest;
+}
+
+void RestoreBook::go_back_to(const EpochOrigin& point, Step done) {
+  way_back_ = {point, done};
+  epoch_begins(point);
+}
+
+Step RestoreBook::goes_on_after(const EpochOrigin& point) const { return way_back_ && way_back_->point == point ? way_back_->done : point.step; }
+
+Step RestoreBook::may_grant_until(Step granted) const {
+  if (policy_.keep_every == 0 || policy_.rollback_steps == 0) return Step{std::numeric_limits<Step::Value>::max()};
+  const std::uint64_t next = granted.value() / policy_.keep_every + 1;  // of the multiples
+  return Step{(open_ ? next : next + 1) * policy_.keep_every - 1};
+}
+
+bool RestoreBook::sealed_on_disk(Step step) {
+  if (way_back_ && step <= way_back_->done) return false;
+  disk_.insert(step);
+  return true;
+}
 
 std::optional<std::uint32_t> RestoreBook::open_keep(Step step, EpochId epoch, std::uint32_t ranks) {
-  if (keep_every_ == 0) return std::nullopt;
-  overdue_ = overdue_ || step.value() % keep_every_ == 0;
+  if (policy_.keep_every == 0) return std::nullopt;
+  overdue_ = overdue_ || step.value() % policy_.keep_every == 0;
   if (!overdue_ || open_) return std::nullopt;
   overdue_ = false;
-  const std::uint32_t slot = clear_older_slot();
+  const std::uint32_t slot = clear_slot();
   open_ = OpenKeep{.point = {.place = EpochOrigin::Place::memory, .step = step, .epoch = epoch, .slot = slot}, .ranks = ranks, .parts = {}};
   return slot;
 }
 
-std::uint32_t RestoreBook::clear_older_slot() {
-  const bool first_is_newest = memory_[0] && (!memory_[1] || memory_[0]->step > memory_[1]->step);
-  const std::uint32_t slot = first_is_newest ? 1 : 0;
-  memory_[slot].reset();
-  return slot;
+std::uint32_t RestoreBook::clear_slot() {
+  const auto oldest = std::ranges::min_element(memory_, {}, [this](const auto& point) { return point ? goes_on_after(*point).value() + 1 : 0; });
+  oldest->reset();
+  return static_cast<std::uint32_t>(oldest - memory_.begin());
 }
 
 std::uint32_t RestoreBook::open_hand_over() {
   open_.reset();
-  return clear_older_slot();
+  return clear_slot();
 }
 
 void RestoreBook::handed_over(Step step, EpochId epoch, std::uint32_t slot) {
@@ -85,8 +123,14 @@ void RestoreBook::epoch_begins(const EpochOrigin& point) {
 }
 
 std::optional<Step> RestoreBook::oldest_kept() const {
-  if (!memory_[0] || !memory_[1]) return std::nullopt;
-  return std::min(memory_[0]->step, memory_[1]->step);
+  std::optional<Step> oldest;
+  std::size_t count = 0;
+  for (const auto& point : memory_) {
+    if (!point) continue;
+    ++count;
+    oldest = std::min(oldest.value_or(point->step), point->step);
+  }
+  return count < 2 ? std::nullopt : oldest;
 }
 
 void RestoreBook::lost(const EpochOrigin& point) {

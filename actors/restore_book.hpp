@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "src/base/ids.hpp"
+#include "src/runtime/snapshot_policy.hpp"
 
 namespace troupe {
 
@@ -26,22 +26,33 @@ struct EpochOrigin {
 /// "the seed", "the checkpoint of step 20", "the snapshot of step 18 in memory".
 [[nodiscard]] std::string describe(const EpochOrigin& point);
 
-/// Which states the job can go back to, and which of the two snapshots in memory may be overwritten. Of these one is always sealed (once
+/// Which states the job can go back to, and which of the snapshots in memory may be overwritten. Of these one is always sealed (once
 /// there was one), for a copy begins only when the one before is sealed or given up. Pure; the Coordinator's handlers only.
 class RestoreBook {
  public:
-  static constexpr std::uint32_t slots = 2;
-
-  /// `base`: where the run began, a sealed checkpoint or 0. `keep_every`: steps between snapshots in memory; 0: none.
-  RestoreBook(Step base, std::uint32_t keep_every);
-  /// The newest by step; of two with the same step the one in memory.
+  /// `base`: where the run began, a sealed checkpoint or 0.
+  RestoreBook(Step base, SnapshotPolicy policy);
+  RestoreBook(Step base, std::uint32_t keep_every) : RestoreBook(base, SnapshotPolicy{.keep_every = keep_every}) {}
+  /// From which training goes on furthest; of two with the same step the one in memory.
   [[nodiscard]] EpochOrigin newest() const;
-  void sealed_on_disk(Step step);
+  /// False: it is of a past that training has left, and nothing goes back to it.
+  bool sealed_on_disk(Step step);
+
+  /// The state that a rollback after `done` leads to: the newest that is `steps_back` steps old. Where only the run's beginning is so old and snapshots
+  /// should lie between, for some were lost, the oldest of them.
+  [[nodiscard]] EpochOrigin way_back(Step done, std::uint32_t steps_back) const;
+  /// Training goes on from `point` with the step after `done`; the data of the steps between are not seen again, and what is newer than the point is
+  /// forgotten. Later ones replace it.
+  void go_back_to(const EpochOrigin& point, Step done);
+  /// The step after which an epoch that begins at `point` goes on: the point's own, unless training was rolled back to it.
+  [[nodiscard]] Step goes_on_after(const EpochOrigin& point) const;
+  /// The last step that may be granted now: with rollbacks a snapshot is taken of no other step than its own, so that step waits for the copy before.
+  [[nodiscard]] Step may_grant_until(Step granted) const;
 
   /// Is the state after this step to be copied into memory, and into which slot? Ask once for each step that is granted, in order: a yes
   /// opens the copy. No while another is open; what is due then is made up for by the next step.
   [[nodiscard]] std::optional<std::uint32_t> open_keep(Step step, EpochId epoch, std::uint32_t ranks);
-  /// The slot that does not hold the newest, to leave the state in at the end of an epoch; what it held is gone. A copy that is open is given up.
+  /// A slot that does not hold the newest, to leave the state in at the end of an epoch; what it held is gone. A copy that is open is given up.
   [[nodiscard]] std::uint32_t open_hand_over();
   /// All members have left their state there.
   void handed_over(Step step, EpochId epoch, std::uint32_t slot);
@@ -53,7 +64,7 @@ class RestoreBook {
   void epoch_ended() noexcept { open_.reset(); }
   /// The epoch begins at `point`: what was copied after it in an epoch that is over belongs to a past that is run anew.
   void epoch_begins(const EpochOrigin& point);
-  /// The older of the snapshots in memory, when there are two: nothing before it is gone back to, but for what lies on disk.
+  /// The oldest of the snapshots in memory, when there are two or more: nothing before it is gone back to, but for what lies on disk.
   [[nodiscard]] std::optional<Step> oldest_kept() const;
   /// The point could not be read: the next newest() is another. The seed stays.
   void lost(const EpochOrigin& point);
@@ -66,12 +77,20 @@ class RestoreBook {
     bool reported = false, failed = false;
   };
   bool close_if_whole();
-  [[nodiscard]] std::uint32_t clear_older_slot();
+  /// On disk, then in memory; without `base_`.
+  [[nodiscard]] std::vector<EpochOrigin> all() const;
+  /// The first that is free, else the oldest one's.
+  [[nodiscard]] std::uint32_t clear_slot();
 
   EpochOrigin base_;
-  std::uint32_t keep_every_;
+  SnapshotPolicy policy_;
+  struct WayBack {
+    EpochOrigin point;
+    Step done;
+  };
+  std::optional<WayBack> way_back_;  ///< the newest
   std::set<Step> disk_;
-  std::array<std::optional<EpochOrigin>, slots> memory_;
+  std::vector<std::optional<EpochOrigin>> memory_;  ///< by slot
   std::optional<OpenKeep> open_;
   bool overdue_ = false;
 };

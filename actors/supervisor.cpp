@@ -95,7 +95,7 @@ void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
   enter_epoch(start.epoch);
   phase_ = Phase::building;
   phase_since_ = runtime().clock.now();
-  newest_ = begun_ = start.restore_step;
+  newest_ = begun_ = Step{start.first_step.value() - 1};
   raised_ = std::make_shared<Raised>();
   post_to_builder("build the epoch", build_operation, [raised = raised_, factory = options_.factory, start](Stream&) {
     try {

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::uint64_t page = 4096, magic = 0x54524f5550454b32;
 /// Regions lie far apart, and so do their slots: the file has holes, and each grows where it stands.
-constexpr std::uint64_t region_stride = std::uint64_t{1} << 42U, slot_stride = std::uint64_t{1} << 40U;
+constexpr std::uint64_t region_stride = std::uint64_t{1} << 42U, slot_stride = std::uint64_t{1} << 39U;
+static_assert((AgentMemory::most_slots + 1) * slot_stride <= region_stride);
 
 std::uint64_t rounded(std::uint64_t bytes) { return (std::max<std::uint64_t>(bytes, 1) + page - 1) / page * page; }
 
@@ -59,10 +60,10 @@ std::span<std::byte> AgentMemory::notes() {
   return {notes_, note_bytes};
 }
 
-void AgentMemory::reserve(std::uint64_t bytes) {
+void AgentMemory::reserve(std::uint64_t bytes, std::uint32_t slots) {
   const std::uint64_t needed = rounded(bytes);
-  const std::string what = "two snapshots of " + std::to_string(bytes) + " bytes in the host agent's memory: ";
-  if (needed + page > slot_stride) throw std::runtime_error(what + "more than a slot may be");
+  const std::string what = std::to_string(slots) + " snapshots of " + std::to_string(bytes) + " bytes in the host agent's memory: ";
+  if (needed + page > slot_stride || slots > most_slots) throw std::runtime_error(what + "more than a slot may be");
   for (std::uint32_t i = 0; i < slots; ++i) {
     Mapped& slot = mapped_[i];
     if (slot.base != nullptr && slot.bytes >= needed) continue;

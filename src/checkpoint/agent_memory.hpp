@@ -12,12 +12,12 @@
 namespace troupe {
 
 /// The snapshots of all ranks of a host in memory that its host agent owns: a file without a name that the agent and every worker hold open, so
-/// that it outlives the workers. Each rank has a region of its own, which it alone writes: 64 KiB for whoever wants to note something there, and two
+/// that it outlives the workers. Each rank has a region of its own, which it alone writes: 64 KiB for whoever wants to note something there, and some
 /// slots. The Coordinator says which slot is written; a slot counts only when its header, written last, says that it is whole. Any process may
 /// read what any rank has left there: so another number of ranks can go on from it (kept_state.hpp).
 class AgentMemory {
  public:
-  static constexpr std::uint32_t slots = 2;
+  static constexpr std::uint32_t most_slots = 7;
   static constexpr std::uint32_t largest_place = 1U << 20U;
 
   /// The agent's side: memory without content. Closes on exec, so pass it on by dup. The error says what the system said.
@@ -35,8 +35,8 @@ class AgentMemory {
   [[nodiscard]] std::span<std::byte> notes();
 
   [[nodiscard]] std::uint32_t place() const noexcept { return place_; }
-  /// Room for snapshots of this size in both slots; what is there stays. Throws std::runtime_error, naming bytes, when there is none.
-  void reserve(std::uint64_t bytes);
+  /// Room for snapshots of this size in the first `slots`; what is there stays. Throws std::runtime_error, naming bytes, when there is none.
+  void reserve(std::uint64_t bytes, std::uint32_t slots = 2);
   /// Begins to overwrite a slot: it is not whole from here on. Returns the bytes that were reserved.
   [[nodiscard]] std::span<std::byte> open(std::uint32_t slot);
   /// The slot is whole: its first `bytes` are a snapshot.
@@ -72,7 +72,7 @@ class AgentMemory {
   [[nodiscard]] Header& header(std::uint32_t slot) const;
   int descriptor_;
   std::uint32_t place_;
-  std::array<Mapped, slots> mapped_;
+  std::array<Mapped, most_slots> mapped_;
   std::byte* notes_ = nullptr;
 };
 

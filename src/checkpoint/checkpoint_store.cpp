@@ -170,13 +170,13 @@ Result<void> CheckpointStore::purge(std::int64_t keep, std::optional<Step> spare
   return {};
 }
 
-Result<std::vector<std::string>> CheckpointStore::set_aside_after(Step step) {
+Result<std::vector<std::string>> CheckpointStore::set_aside_after(Step step, Step until) {
   const auto entries = storage_.list(folder_);
   if (!entries) return entries.error();
   std::vector<std::string> names;
   for (const auto& entry : *entries) {
     const auto later = step_of(entry.name, "");
-    if (!later || !entry.folder || *later <= step) continue;
+    if (!later || !entry.folder || *later <= step || *later > until) continue;
     std::string name;
     for (std::uint64_t k = 1; name.empty() || storage_.exists(folder_ / name); ++k) name = entry.name + ".abandoned-" + std::to_string(k);
     if (auto moved = storage_.rename(folder_ / entry.name, folder_ / name); !moved) return moved.error();

@@ -47,9 +47,9 @@ class CheckpointStore {
 
   /// Deletes whole checkpoints older than the newest `keep` whole ones (0: none), never `spare`, never what is not ours or not whole.
   [[nodiscard]] Result<void> purge(std::int64_t keep, std::optional<Step> spare = std::nullopt);
-  /// Renames every step-M with M > `step` to step-M.abandoned-K (the first K that is free): a run that went back to `step` goes on without
+  /// Renames every step-M with `step` < M ≤ `until` to step-M.abandoned-K (the first K that is free): a run that went back to `step` goes on without
   /// them. Under that name nothing finds, replaces or purges them. Returns the new names. After an error some may be renamed; call again.
-  [[nodiscard]] Result<std::vector<std::string>> set_aside_after(Step step);
+  [[nodiscard]] Result<std::vector<std::string>> set_aside_after(Step step, Step until = Step{std::numeric_limits<Step::Value>::max()});
   /// At the start of a run: removes what crashed saves and purges left, puts back what a crashed replacement moved aside.
   [[nodiscard]] Result<std::vector<std::string>> clean();
 

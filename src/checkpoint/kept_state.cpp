@@ -80,7 +80,7 @@ class StateKeep final : public KeepProgram {
   StateKeep(StateTensors state, KeepOptions options, AgentMemory& memory)
       : state_(std::move(state)), options_(std::move(options)), memory_(memory), layout_(lay_out(state_)), hashes_(layout_.at.size()) {
     std::erase_if(state_, [](const StateTensor& tensor) { return tensor.rows == 0; });
-    memory_.reserve(layout_.bytes);
+    memory_.reserve(layout_.bytes, options_.slots);
   }
   KeptSnapshot keep(Stream& stream, EpochId epoch, Step step, std::uint32_t slot) override {
     const std::span<std::byte> to = memory_.open(slot);

@@ -16,6 +16,7 @@ struct KeepOptions {
   std::function<void(Stream&, const TensorView& from, std::byte* to)> copy_out;
   /// Copies host memory into contiguous device memory; empty: memcpy.
   std::function<void(const std::byte* from, const TensorView& to)> copy_in;
+  std::uint32_t slots = 2;  ///< of the memory
 };
 
 /// Keeps a rank's state in `memory`, which outlives it; `state` names memory that outlives it and is read in keep() alone. Reserves at once.

@@ -47,6 +47,9 @@ void check_together(Schema& schema, const JobConfig& config) {
     schema.problem(where("elastic.policy"), "elastic.policy: " + config.elastic.policy +
                                                 " does not go with data.loader_hosts = " + std::to_string(config.data.loader_hosts) +
                                                 " in this version; set one of them back (loader_hosts = 0, or policy = \"stop\")");
+  if (config.training.guard.rolls_back() && config.data.loader_hosts > 0)
+    schema.problem(where("training.guard.nonfinite"), "training.guard: rollbacks do not go with data.loader_hosts = " +
+                                                          std::to_string(config.data.loader_hosts) + " in this version; set loader_hosts = 0");
   if (const Float8Settings& f = config.float8; f.recipe_name.value_or("tensorwise") != "tensorwise") {
     if (f.enable_fsdp_float8_all_gather)
       schema.problem(where("float8.enable_fsdp_float8_all_gather"),
@@ -137,6 +140,13 @@ Result<JobConfig> JobConfig::parse(const std::string& text, const std::string& n
   using Names = std::vector<std::string>;
   config.not_built = schema.refusals(config.job.custom_import.empty() ? Names{} : Names{"model.name", "training.dataset", "training.loss"});
   return config;
+}
+
+SnapshotPolicy JobConfig::snapshots() const noexcept {
+  SnapshotPolicy policy;
+  if (elastic.recovers() || training.guard.rolls_back()) policy.keep_every = static_cast<std::uint32_t>(elastic.memory_interval);
+  if (training.guard.rolls_back()) policy.rollback_steps = static_cast<std::uint32_t>(training.guard.rollback_steps);
+  return policy;
 }
 
 Result<void> JobConfig::can_run() const {

@@ -14,6 +14,7 @@
 #include "src/model/settings.hpp"
 #include "src/optimizer/settings.hpp"
 #include "src/runtime/settings.hpp"
+#include "src/runtime/snapshot_policy.hpp"
 #include "src/trace/settings.hpp"
 
 namespace troupe {
@@ -93,6 +94,9 @@ struct JobConfig {
   [[nodiscard]] std::int64_t micro_batches(std::int64_t data_parallel_ranks) const noexcept;
   /// Steps of the schedule: lr_scheduler.total_steps, else training.steps.
   [[nodiscard]] std::int64_t schedule_steps() const noexcept { return lr_scheduler.total_steps.value_or(training.steps); }
+
+  /// When the launcher's memory takes snapshots of the training state.
+  [[nodiscard]] SnapshotPolicy snapshots() const noexcept;
 
   /// Declares all keys on this object's members.
   void describe_to(Schema& schema);

@@ -17,6 +17,7 @@ class ConsoleReporter {
   ConsoleReporter(const MetricsSettings& settings, const DeviceRates& rates, bool colour)
       : window_(settings.log_freq), rates_(rates), colour_(colour && !settings.disable_color_printing) {}
   void set_rates(const DeviceRates& rates) { rates_ = rates; }
+  void every(std::int64_t log_freq) { window_.every(log_freq); }
   /// A line at the first step that it is told of, and whenever log_freq divides the step; else nothing.
   [[nodiscard]] std::optional<std::string> add(const StepMetrics& metrics);
   /// After a step with a validation, whatever log_freq says:

@@ -22,6 +22,8 @@ class LogWindow {
  public:
   explicit LogWindow(std::int64_t log_freq) : log_freq_(static_cast<std::uint64_t>(log_freq)) {}
   [[nodiscard]] std::optional<LoggedMetrics> add(const StepMetrics& metrics);
+  /// From the next step on.
+  void every(std::int64_t log_freq) { log_freq_ = static_cast<std::uint64_t>(log_freq); }
 
  private:
   std::uint64_t log_freq_;

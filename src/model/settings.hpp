@@ -105,6 +105,38 @@ inline void describe(Schema& schema, Float8Settings& s) {
       .alias(alias("force_recompute_fp8_weight_in_bwd"));
 }
 
+/// [training.guard]
+struct GuardSettings {
+  std::string nonfinite = "skip", spike = "rollback";
+  double spike_factor = 0;
+  std::int64_t spike_window = 64, rollback_steps = 10, rollbacks = 10;
+  /// May training go back to an earlier state?
+  [[nodiscard]] bool rolls_back() const { return nonfinite == "rollback" || (spike_factor > 0 && spike == "rollback"); }
+};
+
+inline void describe(Schema& schema, GuardSettings& s) {
+  schema.section("training.guard", "What is watched in every step (docs/faults.md).");
+  schema
+      .key(
+          "nonfinite", &s.nonfinite, KeyClass::live,
+          "a step whose loss or gradients are not finite changes no weights; stop: the run ends with an error, skip: it goes on with the next batch, rollback: "
+          "so it does, from an earlier state")
+      .one_of({"stop", "skip", "rollback"});
+  schema.key("spike_factor", &s.spike_factor, KeyClass::live, "a loss above so many times the median of the steps before is a spike; 0: none is").at_least(0);
+  schema.key("spike_window", &s.spike_window, KeyClass::epoch, "steps of that median; before there are half as many nothing is a spike")
+      .at_least(1)
+      .at_most(1000000);
+  schema.key("spike", &s.spike, KeyClass::live, "after a spike: rollback: go on with the next batch from an earlier state; stop: the run ends with an error")
+      .one_of({"rollback", "stop"});
+  schema
+      .key("rollback_steps", &s.rollback_steps, KeyClass::epoch,
+           "how many steps a rollback goes back, at least: to the newest snapshot in memory (elastic.memory_interval) or checkpoint that is so old, else to "
+           "where the run began")
+      .at_least(1)
+      .at_most(1000000);
+  schema.key("rollbacks", &s.rollbacks, KeyClass::live, "more rollbacks than these end the run with an error").at_least(1).at_most(1000000);
+}
+
 /// [training], what compute needs: batch, sequence, precision, clipping, length of the run.
 struct TrainingSettings {
   std::int64_t local_batch_size = 8;    ///< rows of one micro-batch of one rank
@@ -116,9 +148,7 @@ struct TrainingSettings {
   std::string mixed_precision_reduce = "float32";
   std::string dtype = "float32";
   std::string loss = "cross_entropy";
-  std::string guard_nonfinite = "skip";
-
-  [[nodiscard]] bool stops_at_nonfinite() const noexcept { return guard_nonfinite == "stop"; }
+  GuardSettings guard;
   bool enable_cpu_offload = false;
 };
 
@@ -151,12 +181,7 @@ inline void describe(Schema& schema, TrainingSettings& s) {
   schema.ignored("gc_freq", 50, "there is no garbage collector");
   schema.ignored("gc_debug", false, "there is no garbage collector");
   const std::string compiled = "operations are compiled ahead of time";
-  schema.section("training.guard", "What is watched in every step.");
-  schema
-      .key("nonfinite", &s.guard_nonfinite, KeyClass::live,
-           "a step whose loss or gradients are not finite changes no weights; stop: the run ends with an error, skip: it goes on with the next batch")
-      .one_of({"stop", "skip", "rollback"})
-      .built_only({"stop", "skip"}, "a way back to an earlier state within the run");
+  describe(schema, s.guard);
   schema.section("compile", "torch.compile.");
   schema.ignored("enable", false, compiled).alias("training.compile");
   schema.ignored("components", std::vector<std::string>{"model", "loss"}, compiled).or_single();

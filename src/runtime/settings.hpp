@@ -83,6 +83,9 @@ inline void describe(Schema& schema, CommSettings& s) {
       .one_of({"default", "fake_backend", "local_tensor"});
 }
 
+/// Collectives of a live run give up by themselves after no less: the Coordinator, whose limit may change meanwhile, ends them before.
+inline constexpr std::int64_t longest_live_timeout_seconds = 3600;
+
 /// [elastic]: what becomes of the run when a process dies.
 struct ElasticSettings {
   std::string policy = "stop";
@@ -90,7 +93,6 @@ struct ElasticSettings {
   [[nodiscard]] bool respawn() const { return policy == "respawn"; }
   [[nodiscard]] bool shrink() const { return policy == "shrink"; }
   [[nodiscard]] bool recovers() const { return respawn() || shrink(); }
-  [[nodiscard]] bool keeps_snapshots() const { return recovers() && memory_interval > 0; }
 };
 
 inline void describe(Schema& schema, ElasticSettings& s) {
@@ -103,7 +105,8 @@ inline void describe(Schema& schema, ElasticSettings& s) {
   schema
       .key(
           "memory_interval", &s.memory_interval, KeyClass::epoch,
-          "respawn and shrink: steps between snapshots of the training state in the memory of the launcher, which holds two; 0: none, only checkpoints on disk")
+          "respawn, shrink and rollbacks (training.guard): steps between snapshots of the training state in the memory of the launcher, which holds two, or as "
+          "many as a rollback needs; 0: none, only checkpoints on disk")
       .at_least(0)
       .at_most(1000000);
   schema

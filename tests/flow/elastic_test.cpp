@@ -270,5 +270,64 @@ TEST(Elastic, AStateThatCannotBeHandedOverCostsStepsButChangesNothing) {
   EXPECT_TRUE(result.epochs.back().changes.empty());
 }
 
+/// The run goes on with the ranks that there were, and says why.
+void expect_a_join_refused(const FlowKnobs& knobs, const VirtualCluster& cluster, const VirtualCluster::Result& result, const std::string& why) {
+  expect_same_run(knobs, cluster, result, undisturbed(knobs));
+  ASSERT_EQ(result.settled.size(), 1U) << describe(knobs) << ": whoever asked must hear of it";
+  EXPECT_NE(result.settled[0].find(why), std::string::npos) << result.settled[0];
+  EXPECT_EQ(result.epochs.back().members.size(), knobs.ranks) << describe(knobs);
+}
+
+TEST(Elastic, ARankThatCannotBeBuiltWithDoesNotJoinAndTheRunGoesOn) {
+  for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
+    FlowKnobs knobs = knobs_of(seed);
+    knobs.steps = 120;
+    knobs.overflow_step = 0;
+    auto cluster = cluster_of(knobs);
+    cluster->start_time = std::chrono::milliseconds{20};
+    const std::uint32_t unable = seed % 2 == 0 ? knobs.ranks : 0;  // the new one, or an old one beside it
+    cluster->cannot_build = [unable, of = cluster.get(), ranks = knobs.ranks](std::uint32_t rank, const std::vector<std::string>&) -> std::string {
+      return rank == unable && of->members() > ranks ? "out of memory" : "";
+    };
+    cluster->on_step = [of = cluster.get(), asked = false](const StepRecord& record) mutable {
+      if (record.step >= Step{2} && !std::exchange(asked, true)) of->ask(request("", 1));
+    };
+    expect_a_join_refused(knobs, *cluster, cluster->run(), "out of memory");
+  }
+}
+
+TEST(Elastic, AJoinThatALossHasMadeImpossibleIsRefusedWhileTheRunRecovers) {
+  FlowKnobs knobs = knobs_of(1);
+  knobs.steps = 200;
+  knobs.overflow_step = 0;
+  auto cluster = cluster_of(knobs);
+  cluster->respawn = true;
+  cluster->start_time = std::chrono::milliseconds{20};
+  cluster->on_step = [&, of = cluster.get(), asked = false](const StepRecord& record) mutable {
+    if (record.step < Step{2} || std::exchange(asked, true)) return;
+    of->ask(request("", 1));
+    of->world().clock().after(std::chrono::milliseconds{10}, [of, &knobs] { of->most_members = knobs.ranks; });  // it is agreed by then
+    kill_at(*of, of->world().clock().now() + Nanos{15'000'000}, 1);
+  };
+  const auto result = cluster->run();
+  expect_a_join_refused(knobs, *cluster, result, "too many ranks");
+  EXPECT_EQ(result.respawns, 1U);
+}
+
+TEST(Elastic, ARankThatNeverJoinsIsGivenUp) {
+  FlowKnobs knobs = knobs_of(2);
+  knobs.steps = 60;
+  knobs.overflow_step = 0;
+  auto cluster = cluster_of(knobs);
+  cluster->start_time = std::chrono::seconds{1000};
+  cluster->alter_lane = [](std::uint32_t, LaneKind lane, LaneModel& model) {
+    if (lane == LaneKind::compute) model.cost = [](const LaneOperation&) { return Nanos{std::chrono::milliseconds{500}}; };
+  };
+  cluster->on_step = [of = cluster.get(), asked = false](const StepRecord& record) mutable {
+    if (record.step >= Step{2} && !std::exchange(asked, true)) of->ask(request("", 1));
+  };
+  expect_a_join_refused(knobs, *cluster, cluster->run(), "has not joined within 60 s (comm.init_timeout_seconds)");
+}
+
 }  // namespace
 }  // namespace troupe

@@ -133,6 +133,7 @@ class VirtualCluster::Events final : public JobEvents, public RankEvents {
   }
   void rank_let_go(Rank rank, std::uint32_t) override { result_.let_go.push_back(rank); }
   void recovered(EpochId, Step, Nanos) override {}
+  void rolled_back(Step step, const EpochOrigin& to, const std::string&) override { result_.rollbacks.emplace_back(step, to); }
   void kept(Step step, EpochId) override {
     result_.kept.push_back(step);
     if (cluster_.on_kept) cluster_.on_kept(cluster_, step);
@@ -203,19 +204,21 @@ EpochChanges VirtualCluster::epoch_changes() {
     const auto next = planned.upper_bound(after);
     return next == planned.end() ? std::nullopt : std::optional(next->first);
   };
-  changes.changes = [this](Step first, std::uint32_t) -> troupe::Result<std::vector<std::string>> {
+  changes.changes = [this](Step first, std::uint32_t ranks) -> troupe::Result<std::vector<std::string>> {
+    if (ranks > most_members) return Error{"too many ranks"};
     std::vector<std::string> all;
     for (const auto& [step, some] : planned)
       if (step <= first) all.insert(all.end(), some.begin(), some.end());
     return all;
   };
-  changes.takes_epoch = [](const std::vector<std::string>&, std::uint32_t) -> troupe::Result<bool> { return true; };
   changes.withdraw = [this](Step from) { planned.erase(from); };
   changes.most_ranks = 16;
   return changes;
 }
 
 void VirtualCluster::ask(ChangeRequest request) {
+  request.new_epoch = !request.set.empty();
+  request.ranks = result_.epochs.empty() ? knobs_.ranks : members();
   request.answer = [this](const troupe::Result<Agreed>& answer) { answers.push_back(answer); };
   requests_->add(std::move(request));
   tell<schema::ChangeRequested>(coordinator_address, [](auto) {});
@@ -263,6 +266,9 @@ void VirtualCluster::spawn_coordinator() {
     return {};
   };
   options.recovery.attempts = attempts;
+  options.guard = [this](Step) { return guard; };
+  options.rollback_steps = rollback_steps;
+  options.set_aside = [this](Step after, Step until) { result_.set_aside.emplace_back(after, until); };
   options.recovery.keep_every = knobs_.keep_every;
   options.recovery.start_again = [this](Rank rank, Incarnation incarnation) { start_again(rank, incarnation); };
   world_.actors().directory().add(coordinator_address, world_.actors().system().caf().spawn<Coordinator>(ActorSeat{runtime_, coordinator_address, EpochId{0}},

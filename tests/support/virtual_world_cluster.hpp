@@ -36,8 +36,11 @@ class VirtualCluster {
   /// An epoch with these changes cannot be built by this rank: the problem, or nothing.
   std::function<std::string(std::uint32_t rank, const std::vector<std::string>& changes)> cannot_build;
   std::function<bool(std::uint32_t rank)> cannot_hand_over;
+  std::uint32_t most_members = 1000;                                 ///< no configuration has more
   std::function<void(VirtualCluster&, EpochId ended)> on_epoch_end;  ///< that another one follows by intention
   std::uint32_t attempts = 3;
+  GuardOptions guard;                                ///< of every step
+  std::uint32_t rollback_steps = 0;                  ///< that snapshots are held for
   Nanos start_time{std::chrono::milliseconds{300}};  ///< from a respawn to its Join
 
   explicit VirtualCluster(const FlowKnobs& knobs);
@@ -59,7 +62,9 @@ class VirtualCluster {
     std::vector<Step> kept;            ///< snapshots in memory that were sealed
     std::vector<std::string> settled;  ///< changes that took a new epoch: "text", or "text: problem"
     std::vector<Rank> let_go;
-    DevicePowers devices;  ///< as told to the sinks
+    DevicePowers devices;                                 ///< as told to the sinks
+    std::vector<std::pair<Step, EpochOrigin>> rollbacks;  ///< after which step, to what
+    std::vector<std::pair<Step, Step>> set_aside;         ///< checkpoints after the first, up to the second
   };
   Result run();
 
@@ -72,6 +77,8 @@ class VirtualCluster {
   void spoil_memory(std::uint32_t rank);
 
   [[nodiscard]] VirtualWorld& world() noexcept { return world_; }
+  /// Of the newest epoch.
+  [[nodiscard]] std::uint32_t members() const { return static_cast<std::uint32_t>(result_.epochs.back().members.size()); }
   [[nodiscard]] Runtime& runtime() noexcept { return runtime_; }
   /// dp_shard of rank 0 in the newest epoch.
   [[nodiscard]] SimulatedGroup& group() noexcept { return shared_.rbegin()->second->mesh->group(CommunicatorKind::dp_shard, 0); }

@@ -26,13 +26,16 @@ class KillsTest(unittest.TestCase):
         seed = random.randrange(1 << 30)
         dice = random.Random(seed)
         for number in range(KILLS):
+            began = time.monotonic()
             process = job.start("--nproc", 2, *OPTIONS)
             self.addCleanup(process.kill)
             before = job.metrics()[-1]["step"] if job.metrics() else 0
             job.wait_for_step(before + 2, process)
             time.sleep(dice.uniform(0, 0.3))  # anywhere in copy, write, seal and purge
             workers = job.workers()
-            if number % 2 == 0:
+            victim = "launcher" if number % 2 == 0 else "rank"
+            at = job.metrics()[-1]["step"]
+            if victim == "launcher":
                 process.kill()
             else:  # a rank dies, and the launcher ends the run
                 os.kill(dice.choice(workers), signal.SIGKILL)
@@ -41,6 +44,8 @@ class KillsTest(unittest.TestCase):
             sealed = self.sealed(job)
             whole = [int(name[5:]) for name in job.checkpoints() if name.startswith("step-") and name[5:].isdigit()]
             self.assertTrue(whole and max(whole) >= sealed > 0, f"seed {seed}, kill {number}: sealed {sealed}, found {job.checkpoints()}")
+            print(f"kill {number + 1} of {KILLS}, seed {seed}: kill -9 of a {victim} at step {at}; newest sealed step told {sealed}, found whole {max(whole)}; "
+                  f"{time.monotonic() - began:.1f} s", flush=True)
         code, output = job.train("--nproc", 2, *OPTIONS, "--training.steps", max(whole) + 3)
         self.assertEqual(code, 0, f"seed {seed}: {output}")
         self.assertIn("resuming from the checkpoint of step", output)

@@ -88,6 +88,27 @@ class LiveTest(unittest.TestCase):
         process.send_signal(signal.SIGTERM)
         self.assertEqual(finish(process)[0], 0)
 
+    def test_every_question_ends_whatever_becomes_of_the_launcher(self):
+        """B160: an answer, an error, or a limit."""
+        process = self.start()
+        self.job.wait_for_step(5, process)
+        process.send_signal(signal.SIGSTOP)
+        for command in (("inspect",), ("set", "optimizer.lr=1e-4"), ("inject", "site=lane action=delay for=1ms")):
+            code, output, took = ask(command[0], self.job, *command[1:])
+            self.assertEqual(code, 1, output)
+            self.assertLess(took, 15)
+            self.assertRegex(output, r"does not answer")
+        process.send_signal(signal.SIGCONT)
+        code, output, _ = ask("inspect", self.job)
+        self.assertEqual(code, 0, output)
+        asking = [subprocess.Popen([TROUPE, "inspect", str(self.job.run)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(8)]
+        process.kill()
+        for one in asking:
+            output, _ = one.communicate(timeout=15)
+            self.assertIn(one.returncode, (0, 1), output)
+            self.assertTrue(output.strip(), "an answer, or why there is none")
+        process.wait()
+
     def test_inject_sends_a_rule_to_a_live_run(self):
         process = self.start("--elastic.policy", "respawn")
         self.job.wait_for_step(5, process)
@@ -128,6 +149,43 @@ class LiveTest(unittest.TestCase):
         code, output = planned.train("--nproc", 2, *endless, "--live.changes", f"step={step} optimizer.lr=1e-4 lr_scheduler.min_lr_factor=0.3")
         self.assertEqual(code, 0, output)
         self.assertEqual(told(self.job), told(planned))
+
+    def test_the_runs_end_its_checkpoints_and_its_lines_change_by_hand(self):
+        self.job = Job(steps=100000)
+        self.addCleanup(self.job.remove)
+        process = self.job.start("--nproc", 2, "--metrics.log_freq", 1000, "--checkpoint.interval", 100000)
+        self.addCleanup(process.kill)
+        self.job.wait_for_step(10, process)
+        code, output, _ = ask("set", self.job, "training.steps=3")
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"training\.steps = 3: step \d+ is the first that can change")
+        code, output, _ = ask("set", self.job, "metrics.log_freq=7", "checkpoint.interval=50", "checkpoint.keep_latest_k=2")
+        self.assertEqual(code, 0, output)
+        step = int(output.split("from step ")[1].split()[0])
+        last = step + 260
+        code, output, _ = ask("set", self.job, f"training.steps={last}")
+        self.assertEqual(code, 0, output)
+        code, output = finish(process)
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.job.metrics()[-1]["step"], last)
+        self.assertIn(f"Training completed: {last} steps", output)
+        lines = [int(line.split("step:")[1].split()[0]) for line in output.splitlines() if "  loss: " in line]
+        self.assertEqual([line for line in lines if line >= step], [line for line in range(step, last + 1) if line % 7 == 0])
+        names = self.job.checkpoints()
+        self.assertEqual(len(names), 2, names)
+        self.assertIn(f"step-{last}", names)
+
+    def test_a_limit_on_waiting_set_by_hand_ends_a_hang(self):
+        process = self.start("--comm.train_timeout_seconds", 1000)
+        self.job.wait_for_step(5, process)
+        code, output, _ = ask("set", self.job, "comm.train_timeout_seconds=2")
+        self.assertEqual(code, 0, output)
+        step = int(output.split("from step ")[1].split()[0])
+        self.job.wait_for_step(step, process)
+        os.kill(self.job.pid_of_rank(1), signal.SIGSTOP)
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertIn("no step was finished for 2 s (comm.train_timeout_seconds)", output)
 
 
 if __name__ == "__main__":

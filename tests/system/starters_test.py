@@ -60,6 +60,32 @@ class StartersTest(unittest.TestCase):
         self.assertEqual([code for code, _ in results], [0, 0], results)
         self.assertEqual(len(self.job.metrics()), 4)
 
+    def test_a_run_goes_on_in_whatever_order_and_place_its_ranks_are_started_again(self):
+        """B158: what a rank reads goes by its place in the mesh."""
+        whole = Job(steps=8)
+        self.addCleanup(whole.remove)
+        code, output = whole.train("--nproc", 4)
+        self.assertEqual(code, 0, output)
+        results = [finish(process) for process in [self.torchrun(rank, 4) for rank in range(4)]]
+        self.assertEqual([code for code, _ in results], [0] * 4, results)
+        self.port = free_port()
+        again = []
+        for rank in (3, 2, 1, 0):
+            environment = dict(os.environ, RANK=str(rank), WORLD_SIZE="4", LOCAL_RANK=str(3 - rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(self.port))
+            again.append(self.start(environment, ("--training.steps", 8)))
+        results = [finish(process) for process in again]
+        self.assertEqual([code for code, _ in results], [0] * 4, results)
+        self.assertEqual(self.job.numbers(), whole.numbers())
+        shards = sorted((self.job.run / "checkpoint" / "step-8").glob("*.safetensors"))
+        aside = shards[0].with_suffix(".aside")  # two parts change places: what stands in them is asked, not their number
+        shards[0].rename(aside)
+        shards[3].rename(shards[0])
+        aside.rename(shards[3])
+        code, output = self.job.train("--nproc", 4, "--training.steps", 10)
+        self.assertIn(shards[0].name, output)
+        self.assertIn("resuming from the checkpoint of step 4", output)
+        self.assertEqual(code, 0, output)
+
     def test_an_absent_rank_is_named_when_the_time_is_over(self):
         began = time.monotonic()
         results = [finish(process) for process in [self.torchrun(rank, 3, "--comm.init_timeout_seconds", 6) for rank in (0, 2)]]

@@ -59,7 +59,7 @@ class Launch {
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
     options.coordinator = coordinator_options(config_, run_, world_size, log_);
-    options.check_change = [live = run_.live](const ChangeRequest& request) { return check_change(*live, request); };
+    options.check_change = [live = run_.live](ChangeRequest& request, std::uint32_t ranks) { return check_change(*live, request, ranks); };
     options.coordinator.recovery.start_again = [this](Rank rank, Incarnation incarnation) { respawns_.add({rank, incarnation}); };
     options.coordinator.recovery.let_go = [this](Rank rank, bool kill) { respawns_.add({rank, {}, true, kill}); };
     if (loader_hosts() == 0 && request_.ranks_in_process.value_or(1) == 1)
@@ -291,7 +291,7 @@ class Launch {
       return 128 + *signal;
     }
     write_launcher_trace(tracer_.get(), folder_, log_);
-    const int code = report_end(end, config_, folder_, record, log_);
+    const int code = report_end(end, config_, run_.live->last_step(end.last_step), folder_, record, log_);
     bool died = false;
     for (const WorkerEnd& worker : ends_) {
       const bool at_fault = end.rank && worker.first <= *end.rank && end.rank->value() < worker.first.value() + worker.ranks;

@@ -53,6 +53,7 @@ std::string prometheus_text(const std::string& view, const std::string& newest, 
   text.one("last_step", "gauge", "The step that the run ends with.", job.at("last_step"));
   text.one("epoch", "gauge", "Of the runtime; a fault begins a new one.", job.at("epoch"));
   text.one("respawns_total", "counter", "Processes that were started again.", job.at("respawns"));
+  text.one("rollbacks_total", "counter", "Times that training went back to an earlier state (training.guard).", job.at("rollbacks"));
   text.one("steps_not_committed_total", "counter", "Steps that were skipped or void.", not_committed);
   text.one("seconds_since_step", "gauge", "Since the newest step was told.", job.at("seconds_since_step"));
   for (const OfStep& metric : of_step)

@@ -111,7 +111,7 @@ RankMemory memory_of(const Estimate& e, const JobConfig& config, const JobConfig
   m.weight_slots = edge(EdgeKind::weights) / tensor;
   m.gradient_slots = edge(EdgeKind::gradients) / tensor;
   m.snapshot_slots = edge(EdgeKind::snapshots) / tensor;
-  if (plain.elastic.keeps_snapshots()) m.kept = 2 * state_bytes(e.job, e.training) / tensor;
+  if (const SnapshotPolicy snapshots = plain.snapshots(); snapshots.keep_every > 0) m.kept = snapshots.slots() * state_bytes(e.job, e.training) / tensor;
   if (!e.cluster.device.gpu()) return m;
   m.library = static_cast<std::size_t>(e.cluster.device.library_gib * 1073741824.0);
   m.scratch =

@@ -49,10 +49,6 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   return {};
 }
 
-bool JobCheckpoints::model_only(Step step) const {
-  return config_.checkpoint.last_save_model_only && step.value() == static_cast<std::uint64_t>(config_.training.steps);
-}
-
 void JobCheckpoints::clear_branch(Log& log) {
   if (branch_cleared_) return;
   const auto names = store_.set_aside_after(restore_step());
@@ -61,6 +57,14 @@ void JobCheckpoints::clear_branch(Log& log) {
     log.warning(fmt::format("{} was renamed to {}: it is newer than step {}, from which this run went on; remove it by hand when it is not wanted any more",
                             name.substr(0, name.find('.')), name, restore_step().value()));
   branch_cleared_ = true;
+}
+
+void JobCheckpoints::set_aside(Step after, Step until, Log& log) {
+  const auto names = store_.set_aside_after(after, until);
+  if (!names) throw std::runtime_error(names.error().message);
+  for (const std::string& name : *names)
+    log.warning(fmt::format("{} was renamed to {}: training was rolled back over it; remove it by hand when it is not wanted any more",
+                            name.substr(0, name.find('.')), name));
 }
 
 void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config, std::uint32_t ranks, std::uint64_t data_row, Log& log) {
@@ -73,7 +77,7 @@ void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config,
   position.config = config.to_toml();
   position.data_row = data_row;
   position.tokens = parts.total_tokens;
-  position.model_only = model_only(parts.step);
+  position.model_only = config.checkpoint.last_save_model_only && parts.step.value() == static_cast<std::uint64_t>(config.training.steps);
   position.tokenizer = tokenizer_;
   std::vector<SavedShard> shards;
   for (const ShardFact& fact : parts.shards) shards.push_back({fact.file, fact.bytes, fact.hash});
@@ -81,7 +85,7 @@ void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config,
     (void)store_.give_up(parts.step, parts.epoch);
     throw std::runtime_error(sealed.error().message);
   }
-  (void)store_.purge(config_.checkpoint.keep_latest_k, parts.step);  // an old one that cannot be deleted is tried again after the next
+  (void)store_.purge(config.checkpoint.keep_latest_k, parts.step);  // an old one that cannot be deleted is tried again after the next
   if (config_.checkpoint.last_save_in_hf && position.model_only) export_weights(parts.step, log);
 }
 

@@ -31,8 +31,8 @@ class JobCheckpoints {
   void seal(const CheckpointParts& parts, const JobConfig& config, std::uint32_t ranks, std::uint64_t data_row, Log& log);
   /// Removes what ranks wrote of a checkpoint that lacks a part. Blocks; on a storage lane.
   void give_up(Step step, EpochId epoch) { (void)store_.give_up(step, epoch); }  // what cannot be removed goes with the next seal or start
-  /// Does the checkpoint of this step hold weights alone?
-  [[nodiscard]] bool model_only(Step step) const;
+  /// Renames the sealed ones after the first step and up to the second, which training was rolled back over. Blocks; on a storage lane; throws.
+  void set_aside(Step after, Step until, Log& log);
 
  private:
   void clear_branch(Log& log);

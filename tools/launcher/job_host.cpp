@@ -109,7 +109,8 @@ class Host final : public JobHost {
 
   void request_change(ChangeRequest change) override {
     if (!options_.check_change) return change.answer(Error{"this run takes no changes"});
-    if (auto checked = options_.check_change(change); !checked) return change.answer(checked.error());
+    const std::uint32_t ranks = board_->get().world_size;
+    if (auto checked = options_.check_change(change, ranks > 0 ? ranks : options_.world_size); !checked) return change.answer(checked.error());
     requests_->add(std::move(change));
     send<schema::ChangeRequested>(runtime_, Heading{coordinator_address, process_address, {}, {}, Nanos{0}, 0}, [](auto) {});
   }

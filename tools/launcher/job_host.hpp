@@ -28,7 +28,7 @@ struct JobHostOptions {
   std::string network_devices = "lo";  ///< of the transport
   bool watches_connections = false;    ///< no host agent sees workers die: the end of a rank's control connection is its death
   /// Checks what `troupe set` and `troupe inject` ask for; the error is told to whoever asks. Empty: nothing is taken.
-  std::function<Result<void>(const ChangeRequest&)> check_change;
+  std::function<Result<void>(ChangeRequest&, std::uint32_t ranks)> check_change;
   RingTracer* tracer = nullptr;    ///< of launcher_rank, outlives the host; null: the run keeps no timeline
   CoordinatorOptions coordinator;  ///< its world size, job and storage lane are filled in here
 };

@@ -82,7 +82,7 @@ void JobRecord::epoch_begun(const BeginEpoch& epoch) {
                   {"changes", epoch.changes}});
   ranks_ = static_cast<std::uint32_t>(epoch.members.size());
   if (epoch.epoch > EpochId{1})
-    log_.info(fmt::format("epoch {} goes on after step {}, from {}", epoch.epoch.value(), epoch.restore_step.value(), describe(epoch.restore)));
+    log_.info(fmt::format("epoch {} goes on after step {}, from {}", epoch.epoch.value(), epoch.before_first().value(), describe(epoch.restore)));
   else if (epoch.restore_step > Step{0})
     log_.info(fmt::format("resuming from the checkpoint of step {}", epoch.restore_step.value()));
 }
@@ -108,6 +108,10 @@ void JobRecord::step(const StepRecord& record) {
     log_.warning(fmt::format("step {} was skipped: {}", record.step.value(), describe_nonfinite(record.common)));
   }
   if (options_.step_times) options_.step_times->add(record);
+  if (options_.log_freq) {
+    console_.every(options_.log_freq(record.step));
+    sinks_->every(options_.log_freq(record.step));
+  }
   const StepMetrics metrics = metrics_of(record);
   last_loss_ = std::isnan(metrics.loss) ? std::nan("") : metrics.loss;  // without a sign, which means nothing
   warn_once(metrics_.append(metrics));
@@ -202,6 +206,11 @@ void JobRecord::rank_added(Rank rank, Incarnation incarnation) {
 void JobRecord::rank_let_go(Rank rank, std::uint32_t left) {
   write("rank_let_go", {{"rank", rank.value()}, {"left", left}});
   log_.warning(fmt::format("the run goes on without rank {}: {} rank{} left", rank.value(), left, left == 1 ? " is" : "s are"));
+}
+
+void JobRecord::rolled_back(Step step, const EpochOrigin& to, const std::string& why) {
+  write("rollback", {{"step", step.value()}, {"to_step", to.step.value()}, {"to", describe(to)}, {"cause", why}});
+  log_.warning(fmt::format("step {}: {}; training goes on with step {} from {} (training.guard)", step.value(), why, step.value() + 1, describe(to)));
 }
 
 void JobRecord::kept(Step step, EpochId epoch) { write("kept", {{"step", step.value()}, {"epoch", epoch.value()}}); }

@@ -1,5 +1,6 @@
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,9 +23,10 @@ struct JobRecordOptions {
   MetricsSettings metrics;
   DeviceRates rates;
   bool colour = false;
-  std::string config;                     ///< the merged configuration, TOML
-  std::shared_ptr<StepTimes> step_times;  ///< told of each step; null: nobody looks
-  Tracer* tracer = nullptr;               ///< the launcher's: what stands in the journal is marked in the timeline too; null: none
+  std::function<std::int64_t(Step)> log_freq;  ///< metrics.log_freq where it may change; empty: it does not
+  std::string config;                          ///< the merged configuration, TOML
+  std::shared_ptr<StepTimes> step_times;       ///< told of each step; null: nobody looks
+  Tracer* tracer = nullptr;                    ///< the launcher's: what stands in the journal is marked in the timeline too; null: none
 };
 
 /// Writes what happens to the job: RUN/journal.jsonl (one JSON object a line: time, event, fields), RUN/metrics.jsonl (every step), the
@@ -44,6 +46,7 @@ class JobRecord final : public JobEvents {
   void recovering(EpochId ended, std::uint32_t attempts) override;
   void respawn(Rank rank, Incarnation incarnation) override;
   void recovered(EpochId epoch, Step step, Nanos took) override;
+  void rolled_back(Step step, const EpochOrigin& to, const std::string& why) override;
   void kept(Step step, EpochId epoch) override;
   void flight_record(const std::string& text) override;
   void fault_fired(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override;

@@ -150,13 +150,7 @@ EpochChanges epoch_changes(const std::shared_ptr<LiveConfig>& live) {
   EpochChanges changes;
   changes.next = [live](Step after) { return live->next_epoch(after); };
   changes.changes = [live](Step first, std::uint32_t ranks) { return live->epoch_changes(first, ranks); };
-  changes.takes_epoch = [live](const std::vector<std::string>& set, std::uint32_t ranks) -> Result<bool> {
-    if (!LiveConfig::takes_epoch(set)) return false;
-    if (auto job = planned(live->epoch_config_with(set, ranks), ranks); !job) return job.error();
-    return true;
-  };
   changes.withdraw = [live](Step from) { live->withdraw(from); };
-  changes.describe = [live](const std::vector<std::string>& set, std::uint32_t ranks) { return describe_change(*live, set, ranks); };
   return changes;
 }
 
@@ -171,24 +165,35 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   options.epoch.config_hash = config.hash();
   options.epoch.restore_step = run.checkpoints->restore_step();
   options.epoch.init_timeout = std::chrono::seconds{config.comm.init_timeout_seconds};
-  options.stop_at_nonfinite = config.training.stops_at_nonfinite();
-  options.train_timeout = std::chrono::seconds{config.comm.train_timeout_seconds};
+  options.guard = [live = run.live](Step step) {
+    const GuardSettings guard = live->guard(step);
+    return GuardOptions{.stop_at_nonfinite = guard.nonfinite == "stop",
+                        .roll_back_at_nonfinite = guard.nonfinite == "rollback",
+                        .spike_factor = guard.spike_factor,
+                        .stop_at_spike = guard.spike == "stop",
+                        .steps_back = static_cast<std::uint32_t>(guard.rollback_steps),
+                        .most = static_cast<std::uint32_t>(guard.rollbacks)};
+  };
+  options.rollback_steps = config.snapshots().rollback_steps;
+  options.spike_window = static_cast<std::size_t>(config.training.guard.spike_window);
+  options.set_aside = [checkpoints = run.checkpoints, &log](Step after, Step until) { checkpoints->set_aside(after, until, log); };
+  options.train_timeout_at = [live = run.live](Step step) { return live->train_timeout(step); };
   options.steps.last_step = Step{static_cast<std::uint64_t>(config.training.steps)};
   options.steps.learning_rate = [live = run.live](Step step) { return live->learning_rate(step); };
   options.steps.save_at_stop = config.checkpoint.saves();
   options.steps.wait_for_saves = config.checkpoint.waits_for_saves();
-  options.steps.snapshot_due = [live = run.live, last = options.steps.last_step](Step step) { return live->snapshot_due(step, last); };
+  options.steps.last_at = [live = run.live](Step step) { return live->last_step(step); };
+  options.steps.snapshot_due = [live = run.live](Step step) { return live->snapshot_due(step); };
   if (config.validation.enable) options.steps.evaluation_due = [live = run.live](Step step) { return live->evaluation_due(step); };
   options.change = [live = run.live](const std::vector<std::string>& changes, Step from) { return live->change(changes, from); };
   options.tokens_before = [checkpoints = run.checkpoints](Step) { return checkpoints->tokens(); };
   options.data_row = [live = run.live](Step step) { return live->data_row(step); };
   options.changes = epoch_changes(run.live);
-  options.heartbeat_timeout = std::max<Nanos>(options.heartbeat_timeout, options.train_timeout);
   options.recovery.respawn = config.elastic.respawn();
   options.recovery.shrink = config.elastic.shrink();
   options.recovery.min_ranks = static_cast<std::uint32_t>(config.elastic.min_ranks);
   options.recovery.attempts = static_cast<std::uint32_t>(config.elastic.attempts);
-  options.recovery.keep_every = config.elastic.keeps_snapshots() ? static_cast<std::uint32_t>(config.elastic.memory_interval) : 0;
+  options.recovery.keep_every = config.snapshots().keep_every;
   options.recovery.describe_data = [row = options.data_row](Step step) {
     return fmt::format("rows {} to {} of the data order", row(Step{step.value() - 1}), row(step) - 1);
   };
@@ -212,6 +217,7 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
   options.checkpoints = config.checkpoint.saves();
   options.restored = run.checkpoints->restore_step();
   options.metrics = config.metrics;
+  options.log_freq = [live = run.live](Step step) { return live->log_freq(step); };
   options.colour = colour;
   options.config = config.to_toml();
   const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
@@ -223,9 +229,16 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
   return JobRecord::open(options, log);
 }
 
-Result<void> check_change(const LiveConfig& live, const ChangeRequest& request) {
+Result<void> check_change(const LiveConfig& live, ChangeRequest& request, std::uint32_t ranks) {
   if (request.join > 0 || request.leave > 0) return {};
-  if (request.fault_rule.empty()) return live.check(request.set);
+  if (request.fault_rule.empty()) {
+    if (auto checked = live.check(request.set); !checked || !live.takes_epoch(request.set)) return checked;
+    if (auto job = planned(live.epoch_config_with(request.set, ranks), ranks); !job) return job.error();
+    request.new_epoch = true;
+    request.ranks = ranks;
+    if (request.by.empty()) request.means = describe_change(live, request.set, ranks);
+    return {};
+  }
   FaultSettings settings;
   settings.rules = {request.fault_rule};
   if (auto rules = rules_of(settings); !rules) return rules.error();
@@ -250,7 +263,7 @@ void write_launcher_trace(const RingTracer* tracer, const RunFolder& folder, Log
   if (auto written = tracer->write(trace / launcher_trace); !written) log.warning(written.error().message);
 }
 
-int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, const JobRecord& record, Log& log) {
+int report_end(const JobEnd& end, const JobConfig& config, Step last, const RunFolder& folder, const JobRecord& record, Log& log) {
   const std::optional<double> last_loss = record.last_loss();
   if (!record.lost().empty()) log.error("at the end of the run: " + record.lost() + "; these are lost");
   if (!end.ok) {
@@ -268,11 +281,11 @@ int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& fold
                   (folder.path() / "metrics.jsonl").string(),
                   config.trace.enable && !rank_traces(trace).empty() ? fmt::format("timeline in {} (troupe trace {})", trace.string(), folder.path().string())
                                                                      : std::string{"no timeline"});
-  const bool whole = end.last_step.value() >= static_cast<std::uint64_t>(config.training.steps);
+  const bool whole = end.last_step >= last;
   if (whole)
     log.info(fmt::format("Training completed: {} steps; {}", end.last_step.value(), made));
   else
-    log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), config.training.steps, made));
+    log.info(fmt::format("stopped on request after step {} of {}; {}", end.last_step.value(), last.value(), made));
   return record.lost().empty() ? 0 : 1;
 }
 

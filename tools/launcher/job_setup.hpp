@@ -39,8 +39,9 @@ struct PreparedRun {
 [[nodiscard]] Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const PreparedRun& run, std::uint32_t world_size, bool colour, Log& log,
                                                              Tracer* tracer, std::shared_ptr<StepTimes> step_times = nullptr);
 
-/// May a live run be changed so? The error names key or word, and why not.
-[[nodiscard]] Result<void> check_change(const LiveConfig& live, const ChangeRequest& request);
+/// May a live run of `ranks` ranks be changed so? The error names key or word, and why not. What takes a new epoch is planned for all ranks here, not in the
+/// Coordinator: blocks for as long as that takes; notes in the request what it found.
+[[nodiscard]] Result<void> check_change(const LiveConfig& live, ChangeRequest& request, std::uint32_t ranks);
 
 /// A name that no other run has.
 [[nodiscard]] std::string new_job_name();
@@ -52,6 +53,6 @@ void write_launcher_trace(const RingTracer* tracer, const RunFolder& folder, Log
 
 /// The end of a job as one line (steps, last loss, where checkpoint, metrics and trace are; or the fault) and as an exit code: 0 done or
 /// stopped on request, 1 a fault, or lines of metrics or journal that no disk took.
-[[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, const RunFolder& folder, const JobRecord& record, Log& log);
+[[nodiscard]] int report_end(const JobEnd& end, const JobConfig& config, Step last, const RunFolder& folder, const JobRecord& record, Log& log);
 
 }  // namespace troupe

@@ -31,6 +31,9 @@ class JobSinks {
   /// Every step. `logged`: what the console says of it, null where that says nothing.
   void step(const StepRecord& record, const LoggedMetrics* logged);
   void set_rates(const DeviceRates& rates) { rates_ = rates; }
+  void every(std::int64_t log_freq) {
+    for (auto& [rank, own] : ranks_) own.window.every(log_freq);
+  }
   void close();
 
  private:

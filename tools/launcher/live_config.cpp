@@ -59,6 +59,11 @@ Result<JobConfig> LiveConfig::changed(const JobConfig& config, const std::vector
   if (!merged) return merged.error();
   if (auto built = merged->can_run(); !built && base_.can_run()) return built.error();
   merged->model.extensions = base_.model.extensions;
+  if (merged->training.guard.rolls_back() && !base_.training.guard.rolls_back())
+    return Error{"training.guard: rollbacks cannot be turned on in a live run: the snapshots that they need are held from its start"};
+  const std::int64_t limit = std::max({base_.comm.init_timeout_seconds, base_.comm.train_timeout_seconds, longest_live_timeout_seconds});
+  if (merged->comm.train_timeout_seconds > limit)
+    return Error{fmt::format("comm.train_timeout_seconds = {}: a live run takes {} at most", merged->comm.train_timeout_seconds, limit)};
   return merged;
 }
 
@@ -74,7 +79,7 @@ Result<std::map<Step, LiveConfig::Values>> LiveConfig::values_of(const std::map<
     values.config = std::move(*config);
     values.new_epoch = takes_epoch(changes);
     for (const std::string& change : changes)
-      if (*live_kind(key_of(change)) == LiveKind::epoch) put(values.of_epochs, change);
+      if (of_epoch(change)) put(values.of_epochs, change);
     all.insert_or_assign(step, values);
   }
   return all;
@@ -121,6 +126,8 @@ Result<void> LiveConfig::change(const std::vector<std::string>& changes, Step fr
   std::erase_if(agreed, [from](const auto& entry) { return entry.first != from && entry.second.empty(); });
   auto values = values_of(agreed);
   if (!values) return values.error();
+  if (const std::int64_t last = values->at(from).config.training.steps; static_cast<std::uint64_t>(last) < from.value())
+    return Error{fmt::format("training.steps = {}: step {} is the first that can change, so the run ends with it at the earliest", last, from.value())};
   agreed_ = std::move(agreed);
   from_ = std::move(*values);
   return {};
@@ -131,7 +138,7 @@ void LiveConfig::withdraw(Step from) {
   auto agreed = agreed_;
   const auto found = agreed.find(from);
   if (found == agreed.end()) return;
-  std::erase_if(found->second, [](const std::string& change) { return *live_kind(key_of(change)) == LiveKind::epoch; });
+  std::erase_if(found->second, [this](const std::string& change) { return of_epoch(change); });
   if (found->second.empty()) agreed.erase(found);
   if (auto values = values_of(agreed)) {
     agreed_ = std::move(agreed);
@@ -145,17 +152,38 @@ double LiveConfig::learning_rate(Step step) const {
   return values.config.optimizer.lr * values.schedule.factor(Step{step.value() - start_.schedule_before.value()});
 }
 
-bool LiveConfig::snapshot_due(Step step, Step last) const {
+Step LiveConfig::last_step(Step step) const {
+  const std::lock_guard lock(mutex_);
+  return Step{static_cast<std::uint64_t>(at(step).config.training.steps)};
+}
+
+bool LiveConfig::snapshot_due(Step step) const {
   const std::lock_guard lock(mutex_);
   const CheckpointSettings& checkpoint = at(step).config.checkpoint;
   if (!checkpoint.saves()) return false;
-  return step == last || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 || (step == Step{1} && checkpoint.enable_first_step_checkpoint);
+  return step.value() == static_cast<std::uint64_t>(at(step).config.training.steps) || step.value() % static_cast<std::uint64_t>(checkpoint.interval) == 0 ||
+         (step == Step{1} && checkpoint.enable_first_step_checkpoint);
+}
+
+Nanos LiveConfig::train_timeout(Step step) const {
+  const std::lock_guard lock(mutex_);
+  return std::chrono::seconds{at(step).config.comm.train_timeout_seconds};
+}
+
+std::int64_t LiveConfig::log_freq(Step step) const {
+  const std::lock_guard lock(mutex_);
+  return at(step).config.metrics.log_freq;
 }
 
 bool LiveConfig::evaluation_due(Step step) const {
   const std::lock_guard lock(mutex_);
   const ValidationSettings& validation = at(step).config.validation;
   return validation.enable && (step == Step{1} || step.value() % static_cast<std::uint64_t>(validation.freq) == 0);
+}
+
+GuardSettings LiveConfig::guard(Step step) const {
+  const std::lock_guard lock(mutex_);
+  return at(step).config.training.guard;
 }
 
 std::uint64_t LiveConfig::data_row(Step step) const {
@@ -169,11 +197,16 @@ std::uint64_t LiveConfig::data_row(Step step) const {
   return row;
 }
 
-bool LiveConfig::takes_epoch(const std::vector<std::string>& changes) {
-  return std::ranges::any_of(changes, [](const std::string& change) {
-    const auto kind = live_kind(key_of(change));
-    return kind && *kind == LiveKind::epoch;
-  });
+bool LiveConfig::of_epoch(std::string_view change) const {
+  const auto kind = live_kind(key_of(change));
+  if (!kind) return false;
+  // Ranks know which checkpoint is the last where it alone is without the optimizer's state.
+  const bool told = base_.checkpoint.saves() && base_.checkpoint.last_save_model_only && canonical_key(key_of(change)) == "training.steps";
+  return told || *kind == LiveKind::epoch;
+}
+
+bool LiveConfig::takes_epoch(const std::vector<std::string>& changes) const {
+  return std::ranges::any_of(changes, [this](const std::string& change) { return of_epoch(change); });
 }
 
 std::optional<Step> LiveConfig::next_epoch(Step after) const {
@@ -227,7 +260,7 @@ Result<JobConfig> LiveConfig::epoch_config_with(const std::vector<std::string>& 
   if (auto asked = config->mesh(ranks); mesh && !asked) return asked.error();  // what is asked for by name is not fitted
   values.config = std::move(*config);
   for (const std::string& change : changes)
-    if (*live_kind(key_of(change)) == LiveKind::epoch) put(values.of_epochs, change);
+    if (of_epoch(change)) put(values.of_epochs, change);
   return config_for(values, ranks);
 }
 

@@ -38,13 +38,19 @@ class LiveConfig {
   /// The keys that a live run can change, with their newest values as TOML.
   [[nodiscard]] std::map<std::string, std::string> values() const;
   [[nodiscard]] double learning_rate(Step step) const;
-  [[nodiscard]] bool snapshot_due(Step step, Step last) const;
+  /// The last step of the run, as it holds at this one.
+  [[nodiscard]] Step last_step(Step at) const;
+  [[nodiscard]] bool snapshot_due(Step step) const;
+  [[nodiscard]] Nanos train_timeout(Step step) const;
+  /// Steps between lines on the console.
+  [[nodiscard]] std::int64_t log_freq(Step step) const;
   [[nodiscard]] bool evaluation_due(Step step) const;
+  [[nodiscard]] GuardSettings guard(Step step) const;
   /// Rows of data used when this step is over.
   [[nodiscard]] std::uint64_t data_row(Step step) const;
 
   /// Does any of these take a new epoch?
-  [[nodiscard]] static bool takes_epoch(const std::vector<std::string>& changes);
+  [[nodiscard]] bool takes_epoch(const std::vector<std::string>& changes) const;
   /// The first step after this one that a new epoch must begin with.
   [[nodiscard]] std::optional<Step> next_epoch(Step after) const;
   /// What `ranks` ranks change in the configuration that the run began with, in an epoch that begins with this step: what was agreed, and for another
@@ -55,6 +61,8 @@ class LiveConfig {
   [[nodiscard]] Result<JobConfig> epoch_config_with(const std::vector<std::string>& changes, std::uint32_t ranks) const;
 
  private:
+  /// Are ranks built with it?
+  [[nodiscard]] bool of_epoch(std::string_view change) const;
   struct Values {
     JobConfig config;
     WarmupStableDecay schedule;

@@ -11,17 +11,25 @@
 namespace troupe {
 namespace {
 
-constexpr std::array<std::string_view, 8> by_step{"optimizer.lr",
-                                                  "lr_scheduler.warmup_steps",
-                                                  "lr_scheduler.decay_ratio",
-                                                  "lr_scheduler.decay_type",
-                                                  "lr_scheduler.min_lr_factor",
-                                                  "lr_scheduler.total_steps",
-                                                  "checkpoint.interval",
-                                                  "validation.freq"};
+constexpr std::array<std::string_view, 16> by_step{"optimizer.lr",
+                                                   "lr_scheduler.warmup_steps",
+                                                   "lr_scheduler.decay_ratio",
+                                                   "lr_scheduler.decay_type",
+                                                   "lr_scheduler.min_lr_factor",
+                                                   "lr_scheduler.total_steps",
+                                                   "checkpoint.interval",
+                                                   "checkpoint.keep_latest_k",
+                                                   "validation.freq",
+                                                   "training.steps",
+                                                   "training.guard.nonfinite",
+                                                   "training.guard.spike_factor",
+                                                   "training.guard.spike",
+                                                   "training.guard.rollbacks",
+                                                   "comm.train_timeout_seconds",
+                                                   "metrics.log_freq"};
 
 /// What a rank is built from.
-constexpr std::array<std::string_view, 34> by_epoch{
+constexpr std::array<std::string_view, 35> by_epoch{
     "model.converters",
     "float8.enable_fsdp_float8_all_gather",
     "float8.precompute_float8_dynamic_scale_for_fsdp",
@@ -56,6 +64,7 @@ constexpr std::array<std::string_view, 34> by_epoch{
     "activation_checkpoint.memory_budget",
     "activation_checkpoint.memory_limit_gib",
     "debug.deterministic",
+    "checkpoint.last_save_model_only",
 };
 
 /// Keys that a user may look for here, and what stands in the way.

@@ -59,6 +59,7 @@ json json_of(const JobView& view, Nanos now) {
           {"seconds_since_step", seconds(now - view.progress_at)},
           {"restore", view.restore},
           {"respawns", view.respawns},
+          {"rollbacks", view.rollbacks},
           {"changes", changes},
           {"absent", absent},
           {"ranks", ranks}};

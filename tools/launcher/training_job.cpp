@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "src/checkpoint/agent_memory.hpp"
 #include "src/data/open_documents.hpp"
 #include "src/model/extension.hpp"
 #include "src/model/families.hpp"
@@ -169,13 +170,18 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   if (evaluation_batches > 0)
     job.options.evaluation = {static_cast<std::uint32_t>(config.validation.local_batch_size), static_cast<std::uint32_t>(config.validation.seq_len),
                               config.data.isolate_documents};
+  if (const SnapshotPolicy snapshots = config.snapshots(); snapshots.slots() > AgentMemory::most_slots)
+    return Error{
+        fmt::format("training.guard.rollback_steps = {} with elastic.memory_interval = {} takes {} snapshots in memory, at most {} are held: raise "
+                    "elastic.memory_interval",
+                    snapshots.rollback_steps, snapshots.keep_every, snapshots.slots(), AgentMemory::most_slots)};
   const auto slots = slots_of(config, job.model.units.size());
   if (!slots) return slots.error();
   job.slots = *slots;
   if (auto limited = limit_arena(job, config, device_memory); !limited) return limited.error();
   try {
     job.shape =
-        shape_of(estimate_training(job.model, job.options), job.options, config.parallelism.fsdp_reshard_after_forward, config.elastic.keeps_snapshots());
+        shape_of(estimate_training(job.model, job.options), job.options, config.parallelism.fsdp_reshard_after_forward, config.snapshots().keep_every > 0);
     job.shape.evaluation_batches = evaluation_batches;
   } catch (const std::invalid_argument& error) {
     return Error{error.what()};

@@ -20,6 +20,8 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   if (config.elastic.recovers())
     return Error{"elastic.policy = \"" + config.elastic.policy +
                  "\": processes are started again by `troupe train`; under torchrun and Slurm use policy = \"stop\" and their own restarts"};
+  if (config.training.guard.rolls_back())
+    return Error{"training.guard: rollbacks need `troupe train`, whose launcher holds the snapshots that they go back to"};
   auto run = prepare_run(config, config_file, overwrite);
   if (!run) return run.error();
   std::unique_ptr<OwnHost> own{new OwnHost(config, std::move(run.value()))};
@@ -43,15 +45,14 @@ Result<std::unique_ptr<OwnHost>> OwnHost::start(const JobConfig& config, const s
   options.run_folder = std::filesystem::absolute(own->run_.folder.path());
   options.network_devices = network_devices(process_environment(), config.comm.interface);
   options.watches_connections = true;
-  options.check_change = [live = own->run_.live](const ChangeRequest& request) { return check_change(*live, request); };
+  options.check_change = [live = own->run_.live](ChangeRequest& request, std::uint32_t ranks) -> Result<void> {
+    if (live->takes_epoch(request.set))
+      return Error{"what takes a new epoch can be changed under `troupe train` alone, whose launcher holds the state meanwhile"};
+    return check_change(*live, request, ranks);
+  };
   if (own->run_.live->next_epoch(Step{0}))
     return Error{"[[changes]] of keys that take a new epoch need `troupe train`, whose launcher holds the state meanwhile"};
   options.coordinator = coordinator_options(config, own->run_, place.world_size, *own->log_);
-  options.coordinator.changes.takes_epoch = [](const std::vector<std::string>& set, std::uint32_t) -> Result<bool> {
-    if (LiveConfig::takes_epoch(set))
-      return Error{"what takes a new epoch can be changed under `troupe train` alone, whose launcher holds the state meanwhile"};
-    return false;
-  };
   auto host = JobHost::start(std::move(options), *own->record_, *own->log_);
   if (!host) return host.error();
   own->host_ = std::move(host.value());
@@ -77,7 +78,7 @@ int OwnHost::finish(std::chrono::milliseconds patience, const SignalQueue& signa
     }
   }
   write_launcher_trace(tracer_.get(), run_.folder, *log_);
-  return report_end(*host_->end(), config_, run_.folder, *record_, *log_);
+  return report_end(*host_->end(), config_, run_.live->last_step(host_->end()->last_step), run_.folder, *record_, *log_);
 }
 
 }  // namespace troupe

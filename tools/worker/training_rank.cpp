@@ -91,6 +91,7 @@ class TrainingRankBody final : public RankBody {
   void connect(const EpochStart& start, const std::stop_token& stop);
   void fill_state(const EpochStart& start);
   void draw_pareto() const;
+  [[nodiscard]] KeepOptions keep_options() const;
 
   const TrainingRankOptions& options_;
   const JobConfig config_;  ///< of this epoch
@@ -146,11 +147,11 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     snapshot.export_type = export_type(config_.checkpoint);
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
-  if (config_.elastic.keeps_snapshots()) {
+  if (const SnapshotPolicy snapshots = config_.snapshots(); snapshots.keep_every > 0) {
     if (options_.memory == nullptr)
-      throw std::runtime_error("elastic.policy = \"" + config_.elastic.policy + "\" needs `troupe train`, whose launcher holds the snapshots");
-    keep_ = make_keep_program(model_->state(), {.copy_out = device_->host_visible() ? KeepOptions{}.copy_out : copies_out_of(*device_), .copy_in = {}},
-                              *options_.memory);
+      throw std::runtime_error("elastic.policy = \"" + config_.elastic.policy +
+                               "\" and rollbacks of training.guard need `troupe train`, whose launcher holds the snapshots");
+    keep_ = make_keep_program(model_->state(), keep_options(), *options_.memory);
   }
   layout_ = edges_of(job_, model_->estimate(), snapshot_ ? snapshot_->snapshot_bytes() : 0);
   if (const ProfilingSettings& profiling = config_.profiling; profiling.enable_profiling || profiling.enable_memory_snapshot)
@@ -167,10 +168,13 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
   connect(start, stop);
 }
 
+KeepOptions TrainingRankBody::keep_options() const {
+  return {.copy_out = device_->host_visible() ? KeepOptions{}.copy_out : copies_out_of(*device_), .copy_in = {}, .slots = config_.snapshots().slots()};
+}
+
 void TrainingRankBody::hand_over(EpochId epoch, Step step, std::uint32_t slot) {
   if (options_.memory == nullptr) throw std::runtime_error("this process has no memory of its host agent");
-  const auto program = make_keep_program(
-      model_->state(), {.copy_out = device_->host_visible() ? KeepOptions{}.copy_out : copies_out_of(*device_), .copy_in = {}}, *options_.memory);
+  const auto program = make_keep_program(model_->state(), keep_options(), *options_.memory);
   const auto lane = device_->open_lane(LaneKind::copy, start_.rank, options_.runtime->clock, nullptr);
   std::promise<Outcome> done;
   LaneOperation copy;
@@ -293,7 +297,7 @@ void TrainingRankBody::open_data(const EpochStart& start) {
   Corpora corpora;
   for (const CorpusOptions& source : sources_of(config_.data)) corpora.push_back(open_corpus(source));
   LoaderOptions loader = loader_options(config_, start.place(), start.world());
-  if (start.restore_step > Step{0}) {
+  if (start.first_step > Step{1}) {
     loader.first_step = start.first_step;
     loader.first_row = start.data_row;
   }
@@ -309,7 +313,7 @@ void TrainingRankBody::open_data(const EpochStart& start) {
 
 void TrainingRankBody::connect(const EpochStart& start, const std::stop_token& stop) {
   // The first collective may wait for the slowest start; later ones are watched by the Coordinator, which is told of progress.
-  const std::chrono::seconds patience{std::max(config_.comm.init_timeout_seconds, config_.comm.train_timeout_seconds)};
+  const std::chrono::seconds patience{std::max({config_.comm.init_timeout_seconds, config_.comm.train_timeout_seconds, longest_live_timeout_seconds})};
   const TrainingOptions& mesh = job_.options;
   const auto among = [&](const std::string& name, auto&& belongs) {
     EpochStart part = start;

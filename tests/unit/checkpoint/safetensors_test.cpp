@@ -2,6 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/support/memory_storage.hpp"
 
@@ -50,6 +56,32 @@ TEST(Safetensors, OffsetsBeyondFourGibibytesAreKept) {
   SafetensorsHeader header;
   header.tensors = {{"big", StoredType::f32, {std::int64_t{1} << 31U, 4}, 0, std::uint64_t{1} << 35U}};
   EXPECT_THAT(write_safetensors_header(header), HasSubstr("\"data_offsets\":[0,34359738368]"));
+}
+
+// B169: a part of 65536 × 65536 fp32 on one of four ranks begins beyond 4 GiB of its file, and is read there.
+TEST(Safetensors, APartBeyondFourGibibytesIsReadWhereItLies) {
+  constexpr std::uint64_t gibibyte = std::uint64_t{1} << 30U;
+  SafetensorsHeader header;
+  header.tensors = {{"before", StoredType::f32, {16384, 65536}, 0, 4 * gibibyte}, {"after", StoredType::f32, {16384, 4}, 4 * gibibyte, 4 * gibibyte + 262144}};
+  const std::string start = write_safetensors_header(header);
+  const auto file = std::filesystem::temp_directory_path() / ("troupe-sparse-" + std::to_string(::getpid()));
+  const std::uint64_t last = start.size() + header.tensors[1].end;
+  {
+    std::ofstream out(file, std::ios::binary);
+    out << start;
+    out.seekp(static_cast<std::streamoff>(last - 8));
+    out << "the end.";
+  }
+  const auto storage = make_posix_storage();
+  auto reader = storage->open(file);
+  ASSERT_TRUE(reader) << reader.error().message;
+  const auto read = read_safetensors_header(**reader, "sparse");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->tensors[1].begin, 4 * gibibyte);
+  std::array<std::byte, 8> end{};
+  ASSERT_TRUE((*reader)->read_at(read->data_begin + read->tensors[1].end - 8, end));
+  EXPECT_EQ(std::memcmp(end.data(), "the end.", end.size()), 0);
+  std::filesystem::remove(file);
 }
 
 TEST(Safetensors, MalformedFilesAreRefusedWithTheTensorsName) {

@@ -116,9 +116,13 @@ class Fuzz : public ::testing::Test {
 
 TEST_F(Fuzz, HostileConnectionsAndRequestsNeverCrashHangOrGrowTheControlPort) {
   const std::uint64_t messages = number_from("TROUPE_FUZZ_MESSAGES", 3000);
+  const auto began = std::chrono::steady_clock::now();
   std::uint64_t strangers = 0, settled = 0;
   for (std::uint64_t i = 0; i < messages; ++i) {
     if (i == messages / 4) settled = resident_bytes();
+    if (messages >= 100000 && i % (messages / 10) == 0)
+      fmt::print("{} of {} messages, {} strangers, {} connections dropped, {:.1f} MiB resident, {:.0f} s\n", i, messages, strangers, server_->dropped(),
+                 static_cast<double>(resident_bytes()) / 1048576.0, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
     if (i % 500 == 499) expect_answer();
     if (HasFatalFailure()) return;
     if (draw(4) == 0) {
@@ -131,6 +135,9 @@ TEST_F(Fuzz, HostileConnectionsAndRequestsNeverCrashHangOrGrowTheControlPort) {
     }
   }
   expect_answer();
+  fmt::print("seed {}: {} messages, of them {} strangers; {} connections dropped; {:.1f} MiB resident, {:.1f} MiB after a quarter; {:.0f} s\n",
+             number_from("TROUPE_FUZZ_SEED", 1), messages, strangers, server_->dropped(), static_cast<double>(resident_bytes()) / 1048576.0,
+             static_cast<double>(settled) / 1048576.0, std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
   EXPECT_GT(server_->dropped(), strangers / 20) << "of " << strangers << "; most were reset before their nonsense was looked at";
   EXPECT_LT(resident_bytes(), settled + (std::uint64_t{32} << 20U));
 }

@@ -93,5 +93,41 @@ TEST(Horizon, StopOnceTheLastStepIsGrantedChangesNothing) {
   EXPECT_TRUE(book.advance(Step{2}).empty());
 }
 
+TEST(Horizon, TheLastStepMayMoveBeforeItIsGranted) {
+  StepPolicy moving = policy(4);
+  moving.last_at = [](Step step) { return Step{step < Step{3} ? 4U : 6U}; };
+  moving.snapshot_due = [](Step step) { return step == Step{6}; };
+  HorizonBook book(moving, Step{0});
+  auto grants = book.advance(Step{0});
+  EXPECT_EQ(book.last_step(), Step{4});
+  grants = book.advance(Step{2});
+  EXPECT_EQ(steps_of(grants), (std::vector<std::uint64_t>{3, 4}));
+  EXPECT_FALSE(grants[1].last);
+  grants = book.advance(Step{4});
+  EXPECT_EQ(steps_of(grants), (std::vector<std::uint64_t>{5, 6}));
+  EXPECT_TRUE(grants[1].last);
+  EXPECT_TRUE(book.advance(Step{6}).empty());
+  book.rewind(Step{1});
+  EXPECT_EQ(steps_of(book.advance(Step{1})), (std::vector<std::uint64_t>{2, 3})) << "a replay ends where the run did";
+}
+
+TEST(Horizon, AStopIsNotMovedByAChange) {
+  StepPolicy moving = policy(100);
+  moving.last_at = [](Step) { return Step{100}; };
+  HorizonBook book(moving, Step{0});
+  (void)book.advance(Step{0});
+  EXPECT_EQ(book.stop(), Step{3});
+  const auto grants = book.advance(Step{2});
+  EXPECT_EQ(steps_of(grants), (std::vector<std::uint64_t>{3}));
+  EXPECT_TRUE(grants[0].last);
+}
+
+TEST(Horizon, NothingIsGrantedPastALimit) {
+  HorizonBook book(policy(100), Step{0});
+  EXPECT_EQ(steps_of(book.advance(Step{0}, false, Step{1})), (std::vector<std::uint64_t>{1}));
+  EXPECT_TRUE(book.advance(Step{1}, false, Step{1}).empty());
+  EXPECT_EQ(steps_of(book.advance(Step{1}, false, Step{9})), (std::vector<std::uint64_t>{2, 3}));
+}
+
 }  // namespace
 }  // namespace troupe

@@ -38,7 +38,9 @@ TEST(LiveConfig, RefusesByNameWhatCannotBeChanged) {
   EXPECT_NE(problem("debug.seed=3").find("debug.seed is frozen"), std::string::npos) << problem("debug.seed=3");
   EXPECT_NE(problem("runtime.device=cuda").find("runtime.device (epoch) cannot be changed in a live run: it is chosen when the processes start"),
             std::string::npos);
-  EXPECT_NE(problem("metrics.log_freq=3").find("metrics.log_freq (live) cannot be changed in a live run by this version"), std::string::npos);
+  EXPECT_NE(problem("metrics.disable_color_printing=true").find("(live) cannot be changed in a live run by this version"), std::string::npos);
+  EXPECT_NE(problem("comm.train_timeout_seconds=7200").find("a live run takes 3600 at most"), std::string::npos);
+  EXPECT_NE(problem("training.guard.nonfinite=rollback").find("the snapshots that they need are held from its start"), std::string::npos);
   EXPECT_NE(problem("optimizer.lrr=1").find("did you mean optimizer.lr?"), std::string::npos) << problem("optimizer.lrr=1");
   EXPECT_NE(problem("optimizer.lr=fast").find("optimizer.lr"), std::string::npos);
   EXPECT_NE(problem("optimizer.lr").find("KEY=VALUE"), std::string::npos);
@@ -53,10 +55,40 @@ TEST(LiveConfig, TheIntervalOfCheckpointsChangesToo) {
   with.checkpoint.interval = 10;
   LiveConfig live(with, Step{0});
   ASSERT_TRUE(live.change({"checkpoint.interval=4"}, Step{11}));
-  EXPECT_TRUE(live.snapshot_due(Step{10}, Step{100}));
-  EXPECT_FALSE(live.snapshot_due(Step{4}, Step{100}));
-  EXPECT_TRUE(live.snapshot_due(Step{12}, Step{100}));
-  EXPECT_FALSE(live.snapshot_due(Step{30}, Step{100}));
+  EXPECT_TRUE(live.snapshot_due(Step{10}));
+  EXPECT_FALSE(live.snapshot_due(Step{4}));
+  EXPECT_TRUE(live.snapshot_due(Step{12}));
+  EXPECT_FALSE(live.snapshot_due(Step{30}));
+}
+
+TEST(LiveConfig, TheRunsEndMovesAndItsLastCheckpointWithIt) {
+  JobConfig with = config();
+  with.checkpoint.enable = true;
+  with.checkpoint.interval = 1000;
+  with.checkpoint.last_save_model_only = true;
+  LiveConfig live(with, Step{0});
+  ASSERT_TRUE(live.change({"training.steps=50"}, Step{11}));
+  EXPECT_EQ(live.last_step(Step{10}), Step{static_cast<std::uint64_t>(with.training.steps)});
+  EXPECT_EQ(live.last_step(Step{11}), Step{50});
+  EXPECT_TRUE(live.snapshot_due(Step{50}));
+  EXPECT_EQ(live.next_epoch(Step{0}), Step{11}) << "ranks are told which checkpoint holds weights alone";
+  EXPECT_TRUE(live.takes_epoch({"training.steps=60"}));
+  EXPECT_FALSE(LiveConfig(config(), Step{0}).takes_epoch({"training.steps=60"})) << "without checkpoints nobody needs to be told";
+  const auto refused = live.change({"training.steps=12"}, Step{13});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "training.steps = 12: step 13 is the first that can change, so the run ends with it at the earliest");
+  EXPECT_EQ(live.last_step(Step{13}), Step{50});
+}
+
+TEST(LiveConfig, LimitsOnWaitingLinesOnTheConsoleAndTheGuardHoldFromTheirStepOn) {
+  LiveConfig live(config(), Step{0});
+  ASSERT_TRUE(live.change({"comm.train_timeout_seconds=7", "metrics.log_freq=3", "training.guard.nonfinite=stop"}, Step{5}));
+  EXPECT_EQ(live.train_timeout(Step{5}), std::chrono::seconds{7});
+  EXPECT_NE(live.train_timeout(Step{4}), std::chrono::seconds{7});
+  EXPECT_EQ(live.log_freq(Step{5}), 3);
+  EXPECT_NE(live.log_freq(Step{4}), 3);
+  EXPECT_EQ(live.guard(Step{5}).nonfinite, "stop");
+  EXPECT_EQ(live.guard(Step{4}).nonfinite, "skip");
 }
 
 std::vector<std::string> epoch_changes(const LiveConfig& live, Step first, std::uint32_t ranks) {

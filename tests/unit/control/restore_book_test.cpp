@@ -112,5 +112,66 @@ TEST(RestoreBook, ACheckpointOnDiskIsGoneBackToWhenItIsNewer) {
   EXPECT_EQ(book.newest().step, Step{20});
 }
 
+constexpr SnapshotPolicy with_rollbacks{.keep_every = 2, .rollback_steps = 3, .run_ahead = 2};
+
+TEST(RestoreBook, ARollbackStandsForTheStepThatItWasTakenAfterUntilThereIsANewerPoint) {
+  RestoreBook book(Step{0}, with_rollbacks);
+  for (const std::uint64_t step : {2U, 4U, 6U}) ASSERT_TRUE(keep(book, Step{step}));
+  const EpochOrigin back = book.way_back(Step{5}, 3);
+  EXPECT_EQ(back.step, Step{2});
+  book.go_back_to(back, Step{5});
+  EXPECT_EQ(book.newest(), back) << "later snapshots are of a past that training has left";
+  EXPECT_EQ(book.goes_on_after(back), Step{5});
+  ASSERT_TRUE(keep(book, Step{8}));
+  EXPECT_EQ(book.newest().step, Step{8});
+  EXPECT_EQ(book.goes_on_after(book.newest()), Step{8});
+  EXPECT_EQ(book.way_back(Step{10}, 3), back) << "the snapshot of step 8 is too young, and this one stands for step 5";
+  book.lost(book.newest());
+  EXPECT_EQ(book.goes_on_after(book.newest()), Step{5});
+}
+
+TEST(RestoreBook, HoldsWhateverARollbackMayNeedWhicheverStepIsTold) {
+  for (std::uint32_t every = 1; every <= 5; ++every)
+    for (std::uint32_t back = 1; back <= 6; ++back) {
+      const SnapshotPolicy policy{.keep_every = every, .rollback_steps = back, .run_ahead = 2};
+      RestoreBook book(Step{0}, policy);
+      std::uint64_t granted = 0;
+      for (std::uint64_t told = 1; told < 60; ++told) {
+        for (; granted < told + policy.run_ahead; ++granted)
+          if ((granted + 1) % every == 0) ASSERT_TRUE(keep(book, Step{granted + 1}));
+        const std::uint64_t old_enough = told > back ? (told - back) / every * every : 0;
+        ASSERT_EQ(book.way_back(Step{told}, back).step, Step{old_enough}) << "every " << every << ", back " << back << ", told " << told;
+      }
+    }
+}
+
+TEST(RestoreBook, WithRollbacksAStepOfASnapshotWaitsForTheCopyBefore) {
+  RestoreBook book(Step{0}, with_rollbacks);
+  EXPECT_EQ(book.may_grant_until(Step{0}), Step{3}) << "one snapshot, of step 2";
+  ASSERT_TRUE(book.open_keep(Step{2}, first, 1));
+  EXPECT_EQ(book.may_grant_until(Step{3}), Step{3});
+  (void)book.reported(Step{2});
+  ASSERT_TRUE(book.kept(Step{2}, Rank{0}, true));
+  EXPECT_EQ(book.may_grant_until(Step{3}), Step{5});
+}
+
+TEST(RestoreBook, WithoutASnapshotSoOldARollbackLeadsToWhereTheRunBegan) {
+  RestoreBook book(Step{0}, 0);
+  EXPECT_TRUE(book.sealed_on_disk(Step{10}));
+  const EpochOrigin back = book.way_back(Step{12}, 15);
+  EXPECT_EQ(back.place, EpochOrigin::Place::seed);
+  book.go_back_to(back, Step{12});
+  EXPECT_FALSE(book.sealed_on_disk(Step{12}));
+  EXPECT_EQ(book.newest(), back) << "what is sealed late is of a past that training has left";
+  EXPECT_EQ(book.goes_on_after(book.newest()), Step{12});
+}
+
+TEST(RestoreBook, ALostSnapshotDoesNotSendARollbackToTheBeginningOfALongRun) {
+  RestoreBook book(Step{0}, with_rollbacks);
+  for (std::uint64_t step = 2; step <= 100; step += 2) ASSERT_TRUE(keep(book, Step{step}));
+  book.lost(book.way_back(Step{99}, 3));
+  EXPECT_EQ(book.way_back(Step{99}, 3).step, Step{98});
+}
+
 }  // namespace
 }  // namespace troupe

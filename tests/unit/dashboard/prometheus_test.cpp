@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr const char* two_ranks = R"({"view": {"step": 7, "last_step": 100, "epoch": 2, "respawns": 1, "seconds_since_step": 0.5, "ranks": [
+constexpr const char* two_ranks = R"({"view": {"step": 7, "last_step": 100, "epoch": 2, "respawns": 1, "rollbacks": 3, "seconds_since_step": 0.5, "ranks": [
   {"rank": 0, "step": 7, "resident_bytes": 1000, "silent_seconds": 0.25}, {"rank": 1, "step": 6, "resident_bytes": 2000, "silent_seconds": 4.5}]}})";
 
 TEST(Prometheus, TellsOfTheJobItsStepAndItsRanks) {

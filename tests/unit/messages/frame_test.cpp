@@ -69,6 +69,14 @@ TEST_F(Frames, CarryTheLetterAndWhatIsSaidAboutIt) {
   EXPECT_EQ(read.body().getBytes(), (std::uint64_t{1} << 32) + 8);
 }
 
+// B169: no length is cut to 32 bits
+TEST_F(Frames, SayTheLengthOfAPayloadBeyondFourGibibytes) {
+  constexpr std::uint64_t length = (std::uint64_t{1} << 32U) + 8;
+  const auto opened = opener_.open(sealer_.seal(FrameType::payload_hash, length, 42));
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  EXPECT_EQ(opened->header.payload_bytes, length);
+}
+
 TEST_F(Frames, OfALetterAheadLeaveItsPayloadsHashToAFrameThatFollows) {
   std::vector<std::byte> payload(100, std::byte{3});
   const auto ahead = sealer_.seal_ahead(*letter(9, Lease{SlotIndex{0}, payload, [] {}}));
