@@ -316,12 +316,12 @@ TEST(Elastic, AJoinThatALossHasMadeImpossibleIsRefusedWhileTheRunRecovers) {
 
 TEST(Elastic, ARankThatNeverJoinsIsGivenUp) {
   FlowKnobs knobs = knobs_of(2);
-  knobs.steps = 60;
+  knobs.steps = 12;
   knobs.overflow_step = 0;
   auto cluster = cluster_of(knobs);
   cluster->start_time = std::chrono::seconds{1000};
   cluster->alter_lane = [](std::uint32_t, LaneKind lane, LaneModel& model) {
-    if (lane == LaneKind::compute) model.cost = [](const LaneOperation&) { return Nanos{std::chrono::milliseconds{500}}; };
+    if (lane == LaneKind::compute) model.cost = [](const LaneOperation&) { return Nanos{std::chrono::milliseconds{200}}; };
   };
   cluster->on_step = [of = cluster.get(), asked = false](const StepRecord& record) mutable {
     if (record.step >= Step{2} && !std::exchange(asked, true)) of->ask(request("", 1));

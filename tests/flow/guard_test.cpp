@@ -62,7 +62,9 @@ TEST(Guard, AStepThatIsNotFiniteSendsAllRanksToTheSnapshotThatIsOldEnoughAndOnWi
     const auto& [after, to] = result.rollbacks.front();
     EXPECT_EQ(after, Step{knobs.overflow_step});
     const std::uint64_t old_enough = knobs.overflow_step > steps_back ? knobs.overflow_step - steps_back : 0;
-    if (knobs.snapshot_every == 0) EXPECT_EQ(to.step, Step{knobs.keep_every > 0 ? old_enough / knobs.keep_every * knobs.keep_every : 0}) << describe(knobs);
+    if (knobs.snapshot_every == 0) {
+      EXPECT_EQ(to.step, Step{knobs.keep_every > 0 ? old_enough / knobs.keep_every * knobs.keep_every : 0}) << describe(knobs);
+    }
     EXPECT_LE(to.step, Step{old_enough}) << describe(knobs);
     from_memory += to.place == EpochOrigin::Place::memory ? 1 : 0;
     ASSERT_EQ(result.epochs.size(), 2U) << describe(knobs);

@@ -1,5 +1,7 @@
 #include "tools/launcher/training_job.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <vector>

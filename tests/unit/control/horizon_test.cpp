@@ -98,9 +98,8 @@ TEST(Horizon, TheLastStepMayMoveBeforeItIsGranted) {
   moving.last_at = [](Step step) { return Step{step < Step{3} ? 4U : 6U}; };
   moving.snapshot_due = [](Step step) { return step == Step{6}; };
   HorizonBook book(moving, Step{0});
-  auto grants = book.advance(Step{0});
-  EXPECT_EQ(book.last_step(), Step{4});
-  grants = book.advance(Step{2});
+  (void)book.advance(Step{0});
+  auto grants = book.advance(Step{2});
   EXPECT_EQ(steps_of(grants), (std::vector<std::uint64_t>{3, 4}));
   EXPECT_FALSE(grants[1].last);
   grants = book.advance(Step{4});

@@ -138,7 +138,9 @@ TEST(RestoreBook, HoldsWhateverARollbackMayNeedWhicheverStepIsTold) {
       std::uint64_t granted = 0;
       for (std::uint64_t told = 1; told < 60; ++told) {
         for (; granted < told + policy.run_ahead; ++granted)
-          if ((granted + 1) % every == 0) ASSERT_TRUE(keep(book, Step{granted + 1}));
+          if ((granted + 1) % every == 0) {
+            ASSERT_TRUE(keep(book, Step{granted + 1}));
+          }
         const std::uint64_t old_enough = told > back ? (told - back) / every * every : 0;
         ASSERT_EQ(book.way_back(Step{told}, back).step, Step{old_enough}) << "every " << every << ", back " << back << ", told " << told;
       }
@@ -169,6 +171,8 @@ TEST(RestoreBook, WithoutASnapshotSoOldARollbackLeadsToWhereTheRunBegan) {
 TEST(RestoreBook, ALostSnapshotDoesNotSendARollbackToTheBeginningOfALongRun) {
   RestoreBook book(Step{0}, with_rollbacks);
   for (std::uint64_t step = 2; step <= 100; step += 2) ASSERT_TRUE(keep(book, Step{step}));
+  book.lost(book.way_back(Step{99}, 3));
+  EXPECT_EQ(book.way_back(Step{99}, 3).step, Step{94}) << "one older is held still";
   book.lost(book.way_back(Step{99}, 3));
   EXPECT_EQ(book.way_back(Step{99}, 3).step, Step{98});
 }
