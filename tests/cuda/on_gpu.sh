@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs on a GPU machine, inside a bundle of tools/gpu_bundle --tests: every step has its own limit, a failure does not stop the rest.
-#   on_gpu.sh STEP…      steps: facts seam lanes model quickstart debug two_ranks replicas kill resume curves layers8 layers8_stay layers8_bf16 layers8_bf16_stay rows rows_stay rows_bf16 preset preset_batch1
-#   OUT: where logs go (default ./out)
+#   on_gpu.sh            all tests for one GPU: facts seam lanes model training kernels suites
+#   on_gpu.sh STEP…      also: quickstart debug two_ranks replicas kill resume curves start layers8 layers8_stay layers8_bf16 layers8_bf16_stay rows rows_stay rows_bf16 preset preset_batch1 torchtitan
+#   OUT: where logs go (default ./out); TITAN: torchtitan's folder, for the step of that name
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-$PWD/out}
 mkdir -p "$out"
@@ -110,6 +111,59 @@ PYTHON
 }
 text=(--training.dataset_path "[\"$here/data/*\"]")
 
+# suites: the launcher's system tests with --device cuda, side by side; those that need more GPUs are left out, and say so
+suites() {
+  local names=(gpu train numerics checkpoints refusals deaths metrics extension) rc=0
+  # The programs themselves: some tests look at the children of the process that they start.
+  local torch nvidia
+  torch=${LIBTORCH:-$(python3 -c 'import importlib.util as u; print(u.find_spec("torch").submodule_search_locations[0])')}
+  nvidia=$(dirname "$torch")/nvidia
+  export TROUPE=$here/libexec/troupe TROUPE_WORKER=$here/libexec/troupe-worker TROUPE_ROOT=$here PYTHONDONTWRITEBYTECODE=1 UCX_WARN_UNUSED_ENV_VARS=n
+  export LD_LIBRARY_PATH=$here/lib:$torch/lib:$nvidia/cu13/lib:$nvidia/cudnn/lib:$nvidia/nccl/lib:$nvidia/cusparselt/lib:$nvidia/nvshmem/lib
+  for name in "${names[@]}"; do
+    (cd "$here/system" && [ "$name" = gpu ] || export TROUPE_DEVICE=cuda; cd "$here/system" && timeout -k 5 240 python3 -m unittest -v "${name}_test" >"$out/suite_$name.log" 2>&1 </dev/null) &
+  done
+  wait
+  for name in "${names[@]}"; do
+    printf 'suite %-12s %s; %s\n' "$name" "$(grep -E '^Ran ' "$out/suite_$name.log")" "$(tail -n 1 "$out/suite_$name.log")"
+    if ! tail -n 1 "$out/suite_$name.log" | grep -q '^OK'; then rc=1; grep -E '^(FAIL|ERROR):' "$out/suite_$name.log"; fi
+  done
+  return $rc
+}
+# since_command NAME BEGAN: seconds from BEGAN (of date +%s.%N) to the first finished step in the console's lines, and what the parts of the start took
+since_command() {
+  python3 - "$out/$1.log" "$2" <<'PYTHON'
+import datetime, re, sys
+lines = open(sys.argv[1], errors="replace").read().splitlines()
+def time_of(line):
+    return datetime.datetime.strptime(re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", line).group(), "%Y-%m-%d %H:%M:%S.%f").timestamp() - float(sys.argv[2])
+for text in ("started ", "have joined", "Starting job", "built: ", "are ready", "step:  1 "):
+    found = [line for line in lines if text in line]
+    if found: print(f"  {time_of(found[0]):6.2f} s  {found[0].split(' - ')[-1][:150]}")
+PYTHON
+}
+# start: from the command to the first finished step, twice: with nothing in the system's cache of files that can be dropped, and again
+start() {
+  export TROUPE_CACHE=$out/cache
+  for again in cold warm warm_again; do
+    if [ $again = cold ]; then sync; echo 3 >/proc/sys/vm/drop_caches 2>/dev/null; fi
+    local began; began=$(date +%s.%N)
+    STEPS=3 train 120 "start_$again" llama3_8b.toml --nproc 1 --model.n_layers 8 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 --training.steps 3
+    since_command "start_$again" "$began"
+  done
+}
+# predicted NAME: the printed prediction of the device's memory against the measured peak, of a run's log; more than 3 % apart is a failure
+predicted() {
+  python3 - "$out/$1.log" <<'PYTHON'
+import re, sys
+text = open(sys.argv[1], errors="replace").read()
+predicted, found = (float(re.search(pattern, text).group(1)) for pattern in (r"memory: ([\d.]+) GiB of the device predicted", r"memory: at most ([\d.]+) GiB"))
+print(f"  memory: {predicted} GiB predicted, {found} found: {100 * (predicted / found - 1):+.2f} %")
+sys.exit(abs(predicted / found - 1) > 0.03)
+PYTHON
+}
+
+[ $# -gt 0 ] || set -- facts seam lanes model training kernels suites
 for wanted in "$@"; do
   case $wanted in
     facts)
@@ -120,6 +174,12 @@ for wanted in "$@"; do
     seam) step 120 seam "$here/bin/cuda_seam_test" ;;
     lanes) step 60 lanes "$here/bin/cuda_lanes_test" ;;
     model) step 150 model "$here/bin/cuda_model_test"; grep -E 'step [18]:' "$out/model.log" ;;
+    training) step 200 training "$here/bin/cuda_training_test"; grep -E 'predicted .* found' "$out/training.log" ;;
+    kernels) step 120 kernels "$here/bin/cuda_kernels_test" ;;
+    suites) suites ;;
+    start) start ;;
+    torchtitan) step 280 torchtitan python3 "$here/torchtitan_losses.py" "$here/bin/troupe" "$here/bin/cuda_parity_inputs" "${TITAN:?the folder of torchtitan}" "$out/torchtitan_losses.txt"
+      grep -E 'agrees|DIFFERS' "$out/torchtitan_losses.txt" ;;
     quickstart)
       train 60 quickstart_cpu quickstart.toml --nproc 1 --training.steps 60 "${text[@]}"
       train 60 quickstart_gpu quickstart.toml --nproc 1 --device cuda --training.steps 60 "${text[@]}"
@@ -140,7 +200,7 @@ for wanted in "$@"; do
       train 60 replicas quickstart.toml --nproc 2 --device cuda --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 1 --training.steps 40 "${text[@]}"
       train 60 kept_weights quickstart.toml --nproc 2 --device cuda --parallelism.fsdp_reshard_after_forward never --training.steps 40 "${text[@]}"
       ;;
-    layers8) one_gpu layers8 ;;
+    layers8) one_gpu layers8 && predicted layers8 ;;
     layers8_ahead0) one_gpu layers8_ahead0 --runtime.run_ahead 0 ;;
     layers8_stay) one_gpu layers8_stay --parallelism.fsdp_reshard_after_forward never ;;
     layers8_bf16) one_gpu layers8_bf16 --model.converters '' ;;
@@ -148,7 +208,7 @@ for wanted in "$@"; do
     rows) rows rows ;;
     rows_stay) rows rows_stay --parallelism.fsdp_reshard_after_forward never ;;
     rows_bf16) rows rows_bf16 --model.converters '' ;;
-    preset) train 180 preset llama3_8b.toml --nproc 2 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
+    preset) train 180 preset llama3_8b.toml --nproc 2 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" && predicted preset ;;
     preset_batch1) train 180 preset_batch1 llama3_8b.toml --nproc 2 --training.local_batch_size 1 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;
     *) echo "on_gpu.sh: unknown step '$wanted'"; exit 2 ;;
   esac

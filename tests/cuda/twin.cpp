@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "tools/worker/cuda_plugin_loader.hpp"
@@ -108,6 +109,7 @@ bool Twin::same_bits() const {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  ::setenv("TROUPE_CACHE", "none", 0);  // shapes of tests are no use to runs
   if (const auto loaded = troupe::cuda_plugin(); !loaded) {
     std::fprintf(stderr, "%s\n", loaded.error().message.c_str());
     return 1;

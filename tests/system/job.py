@@ -8,9 +8,11 @@ import signal
 import subprocess
 import tempfile
 import time
+import unittest
 
 TROUPE = os.environ["TROUPE"]
 WORKER = os.environ["TROUPE_WORKER"]
+DEVICE = os.environ.get("TROUPE_DEVICE", "cpu")  # "cuda": jobs train on this machine's GPUs, bit for bit repeatable as on a CPU (tools/test --device cuda)
 PATIENCE = 90  # seconds; the machine may be busy
 TIMES = ("tps", "step_seconds", "tflops", "tflops_causal", "mfu", "mfu_causal", "mfu_fp8", "wait_batch_seconds", "wait_weights_seconds", "wait_gradients_seconds",
          "wait_snapshots_seconds", "arena_peak_bytes", "validation_seconds")
@@ -51,6 +53,22 @@ init_timeout_seconds = 60
 """
 
 
+def gpus():
+    return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout.splitlines())
+
+
+def on_device(command, arguments):
+    """The arguments of a job on DEVICE. A test of more ranks than there are GPUs is left out, and says so."""
+    if DEVICE == "cpu" or command != "train" or "--device" in arguments:
+        return arguments
+    for option in ("--nproc", "--ranks-in-process"):
+        given = arguments[arguments.index(option) + 1] if option in arguments else "1"
+        ranks = int(given) if given.isdigit() else 1
+        if ranks > (gpus() if option == "--nproc" else 1):
+            raise unittest.SkipTest(f"{option} {ranks}: this machine has {gpus()} GPUs, one rank each")
+    return [*arguments, "--device", DEVICE, "--debug.deterministic"]
+
+
 class Job:
     def __init__(self, steps=6, checkpoint=True):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-system-"))
@@ -66,7 +84,7 @@ class Job:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self, *arguments, command="train", **kwargs):
-        return subprocess.Popen([TROUPE, command, str(self.config), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
+        return subprocess.Popen([TROUPE, command, str(self.config), *on_device(command, [str(a) for a in arguments])], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kwargs)
 
     def train(self, *arguments, **kwargs):
         """Runs to the end: exit code and output."""
