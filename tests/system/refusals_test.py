@@ -1,3 +1,4 @@
+import os
 import pathlib
 import signal
 import socket
@@ -73,6 +74,15 @@ class RefusalsTest(unittest.TestCase):
             self.assertIsNone(process.poll(), "it has ended before the signal")
             process.send_signal(number)
             self.assertEqual(finish(process)[0], -number)
+
+    def test_a_device_that_is_not_there_is_refused_before_anything_starts(self):
+        os.environ["TROUPE_CUDA_PLUGIN"] = "/nowhere/libtroupe_cuda.so"
+        self.addCleanup(os.environ.pop, "TROUPE_CUDA_PLUGIN")
+        output = self.refused("--nproc", 2, "--device", "cuda")
+        self.assertIn("/nowhere/libtroupe_cuda.so is not there", output)
+        self.assertIn("--nproc 4", self.refused("--ranks-in-process", 4, "--device", "cuda"))
+        self.assertFalse(self.job.run.exists(), "no run folder")
+        self.assertEqual(self.job.train("--nproc", 1, "--device", "cuda", "--dry-run")[0], 0, "a plan can be looked at anywhere")
 
     def test_empty_data_ends_the_run(self):
         empty = self.job.folder / "empty.txt"

@@ -16,6 +16,7 @@
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
 #include "src/faults/fault_ledger.hpp"
+#include "tools/commands/check_device.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/commands/respawn_queue.hpp"
 #include "tools/commands/seed_checkpoint.hpp"
@@ -361,6 +362,7 @@ int train(const TrainRequest& request) {
                                     request.processes ? "--nproc" : "--ranks-in-process", world_size, cores, most)});
   if (auto fits = check_world(*config, world_size); !fits) return refuse(fits.error());
   if (auto fits = check_seed(*config, world_size); !fits) return refuse(fits.error());
+  if (auto ready = check_device(*config, request.processes.value_or(1), request.ranks_in_process.value_or(1)); !ready) return refuse(ready.error());
   auto run = prepare_run(*config, request.config, request.overwrite);
   if (!run) return refuse(run.error());
   const auto log = make_log(

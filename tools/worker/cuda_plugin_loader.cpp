@@ -3,7 +3,9 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include "src/collectives/nccl/cuda_plugin.hpp"
 
@@ -16,22 +18,6 @@ constexpr const char* otherwise = "; or train on the CPU with --device cpu";
 std::string last_problem() {
   const char* text = ::dlerror();
   return text == nullptr ? "unknown reason" : text;
-}
-
-/// Whether a driver is there, and new enough.
-Result<void> check_driver(const std::string& library) {
-  void* const driver = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (driver == nullptr)
-    return Error{fmt::format("no NVIDIA driver on this machine ({}): install driver 580 or newer, which brings {}{}", last_problem(), library, otherwise)};
-  using GetVersion = int (*)(int*);
-  const auto get_version = reinterpret_cast<GetVersion>(::dlsym(driver, "cuDriverGetVersion"));
-  int version = 0;
-  if (get_version == nullptr || get_version(&version) != 0)
-    return Error{fmt::format("{} does not tell its version: reinstall the NVIDIA driver{}", library, otherwise)};
-  if (version < needed_driver)
-    return Error{fmt::format("the NVIDIA driver is too old: it offers CUDA {}.{}, torch 2.11.0+cu130 needs 13.0, which driver 580 and newer have{}",
-                             version / 1000, version % 1000 / 10, otherwise)};
-  return {};
 }
 
 /// What dlopen said, in words about this program.
@@ -51,6 +37,21 @@ std::string describe_problem(const std::filesystem::path& file, const std::strin
 
 }  // namespace
 
+Result<void> check_cuda_driver(const std::string& library) {
+  void* const driver = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr)
+    return Error{fmt::format("no NVIDIA driver on this machine ({}): install driver 580 or newer, which brings {}{}", last_problem(), library, otherwise)};
+  using GetVersion = int (*)(int*);
+  const auto get_version = reinterpret_cast<GetVersion>(::dlsym(driver, "cuDriverGetVersion"));
+  int version = 0;
+  if (get_version == nullptr || get_version(&version) != 0)
+    return Error{fmt::format("{} does not tell its version: reinstall the NVIDIA driver{}", library, otherwise)};
+  if (version < needed_driver)
+    return Error{fmt::format("the NVIDIA driver is too old: it offers CUDA {}.{}, torch 2.11.0+cu130 needs 13.0, which driver 580 and newer have{}",
+                             version / 1000, version % 1000 / 10, otherwise)};
+  return {};
+}
+
 Result<std::filesystem::path> find_cuda_plugin(const std::filesystem::path& program) {
   if (const char* named = std::getenv("TROUPE_CUDA_PLUGIN"); named != nullptr && *named != '\0') return std::filesystem::path(named);
   const std::filesystem::path folder = program.parent_path();
@@ -62,8 +63,22 @@ Result<std::filesystem::path> find_cuda_plugin(const std::filesystem::path& prog
                            (folder.parent_path() / "lib").string(), otherwise)};
 }
 
+std::optional<std::uint32_t> gpus_shown(const char* visible, const std::filesystem::path& devices) {
+  if (visible != nullptr) {
+    const std::string_view text(visible);
+    return text.empty() ? 0 : static_cast<std::uint32_t>(std::ranges::count(text, ',') + 1);
+  }
+  std::uint32_t count = 0;
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator(devices, problem)) {
+    const std::string name = entry.path().filename();
+    count += name.starts_with("nvidia") && name.find_first_not_of("0123456789", 6) == std::string::npos && name.size() > 6 ? 1 : 0;
+  }
+  return count > 0 ? std::optional(count) : std::nullopt;
+}
+
 Result<const CudaPlugin*> load_cuda_plugin(const std::filesystem::path& file, const std::string& driver) {
-  if (auto there = check_driver(driver); !there) return there.error();
+  if (auto there = check_cuda_driver(driver); !there) return there.error();
   void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Error{describe_problem(file, last_problem())};
   const auto get = reinterpret_cast<GetCudaPlugin>(::dlsym(library, CudaPlugin::symbol));
