@@ -10,6 +10,7 @@ struct CastTarget {
   TensorView codes;
   float* amax = nullptr;
   float* scale = nullptr;
+  Float8Counts* counts = nullptr;  ///< unless null: added to, where the value's largest is not finite; of infinities alone at least one
 };
 
 /// One parameter's part of an optimizer step over many; views as Kernels::adamw's.

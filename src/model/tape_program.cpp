@@ -119,7 +119,7 @@ float* TapeProgram::amax(const Instruction& i, std::size_t result) const {
 
 CastTarget TapeProgram::cast_target(const Instruction& instruction, std::size_t first) const {
   auto* scalars = view(instruction.operands[first + 1]).as<float>();
-  return {view(instruction.operands[first]), scalars, scalars + 1};
+  return {view(instruction.operands[first]), scalars, scalars + 1, in_.totals != nullptr ? &in_.totals->sums.activations : nullptr};
 }
 
 void TapeProgram::forward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 #include <stdexcept>
-#include <thread>
 #include <utility>
 
+#include "src/device/draws_values.hpp"
 #include "src/model/device_rotary_table.hpp"
 #include "src/model/initialise.hpp"
 #include "src/model/recompute_search.hpp"
@@ -48,13 +48,18 @@ UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout,
   return cost;
 }
 
-/// Each value is a function of its index alone, so any number of threads makes the same ones.
-void fill_on_threads(const InitialValues& initial, std::uint64_t first, std::span<float> values, std::size_t threads) {
-  const std::size_t each = (values.size() + threads - 1) / threads;
-  std::vector<std::jthread> others;
-  for (std::size_t begin = each; begin < values.size(); begin += each)
-    others.emplace_back([&initial, first, begin, part = values.subspan(begin, std::min(each, values.size() - begin))] { initial.fill(first + begin, part); });
-  initial.fill(first, values.first(std::min(each, values.size())));
+/// Values first, first + 1, … of a parameter: drawn where they lie if the device can, else made on the host and sent.
+void fill_master(Device& device, const TensorView& master, const InitialValues& initial, std::uint64_t first) {
+  if (initial.draw() == nullptr) return device.kernels().fill(device.setup_stream(), master, 1.0);
+  if (auto* draws = dynamic_cast<DrawsValues*>(&device.kernels())) return draws->draw(device.setup_stream(), master, *initial.draw(), first);
+  constexpr std::size_t chunk = std::size_t{1} << 20;  // elements on the host at once
+  const auto count = static_cast<std::size_t>(master.shape.elements());
+  std::vector<float> values;
+  for (std::size_t done = 0; done < count; done += chunk) {
+    values.resize(std::min(chunk, count - done));
+    initial.fill(first + done, values);
+    device.upload_now(std::as_bytes(std::span(values)), bytes_of(master).subspan(done * sizeof(float), values.size() * sizeof(float)));
+  }
 }
 
 std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) {
@@ -265,24 +270,13 @@ std::size_t TrainingModel::device_bytes() const noexcept { return parts_->memory
 void TrainingModel::initialise(std::uint64_t seed) {
   Device& device = parts_->device;
   Stream& stream = device.setup_stream();
-  // A rank of a GPU has a host's share of idle cores; ranks on CPUs share them.
-  const std::size_t threads = device.host_visible() ? 1 : std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 32);
-  const std::size_t chunk = (std::size_t{1} << 20) * threads;  // elements on the host at once
-  std::vector<float> values;
   for (std::size_t i = 0; i < parts_->estimate.layout.parameters.size(); ++i) {
     const LaidParameter& p = parts_->estimate.layout.parameters[i];
     const InitialValues initial(p.description.initialisation, seed, p.description.name);
-    const auto first = static_cast<std::uint64_t>(p.first_row(parts_->options.rank) * p.description.cols);
-    const TensorView master = parts_->memory.master(i);
-    const auto count = static_cast<std::size_t>(master.shape.elements());
-    for (std::size_t done = 0; done < count; done += chunk) {
-      values.resize(std::min(chunk, count - done));
-      fill_on_threads(initial, first + done, values, threads);
-      device.upload_now(std::as_bytes(std::span(values)), bytes_of(master).subspan(done * sizeof(float), values.size() * sizeof(float)));
-    }
+    fill_master(device, parts_->memory.master(i), initial, static_cast<std::uint64_t>(p.first_row(parts_->options.rank) * p.description.cols));
     device.kernels().fill(stream, parts_->memory.first_moment(i), 0.0);
     device.kernels().fill(stream, parts_->memory.second_moment(i), 0.0);
-    device.kernels().fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, master.device), 0.0);
+    device.kernels().fill(stream, TensorView::contiguous(parts_->memory.count(i), DType::i64, {1}, parts_->memory.master(i).device), 0.0);
   }
   device.wait(stream);
   parts_->shards.masters_changed();

@@ -12,6 +12,7 @@
 #include "src/data/open_documents.hpp"
 #include "src/model/families.hpp"
 #include "src/model/shard_memory.hpp"
+#include "tools/launcher/kernel_scratch.hpp"
 
 namespace troupe {
 namespace {
@@ -114,8 +115,7 @@ RankMemory memory_of(const Estimate& e, const JobConfig& config, const JobConfig
   if (const SnapshotPolicy snapshots = plain.snapshots(); snapshots.keep_every > 0) m.kept = snapshots.slots() * state_bytes(e.job, e.training) / tensor;
   if (!e.cluster.device.gpu()) return m;
   m.library = static_cast<std::size_t>(e.cluster.device.library_gib * 1073741824.0);
-  m.scratch =
-      16 * e.training.tapes.sizes.tokens() * static_cast<std::size_t>(e.job.model.heads * e.job.model.head_dim);  // attention's backward, measured at 8B
+  m.scratch = kernel_scratch_of(e.training);
   return m;
 }
 

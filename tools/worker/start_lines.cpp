@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "src/metrics/console_line.hpp"
+#include "tools/launcher/kernel_scratch.hpp"
 
 namespace troupe {
 namespace {
@@ -100,6 +101,17 @@ void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const
   tell_recompute(log, config.activation_checkpoint, model.estimate());
   tell_memory(log, model, edges);
   tell_in_torchtitans_words(log, config, job, model, device, first, world_size);
+}
+
+void tell_predicted_memory(Log& log, const Device& device, const TrainingModel& model, const EdgeLayout& edges) {
+  const MemoryReading now = device.measure_memory();
+  if (now.in_use == 0) return;
+  const auto gibibytes = [](std::size_t bytes) { return static_cast<double>(bytes) / 1073741824.0; };
+  const std::size_t scratch = kernel_scratch_of(model.estimate()), own = now.in_use - now.scratch - device.allocated_bytes(Placement::device);
+  log.info(fmt::format(
+      "memory: {:.3f} GiB of the device predicted in use at most: {:.3f} planned, {:.3f} kernels' scratch, {:.3f} CUDA's and its libraries' own so far",
+      gibibytes(now.in_use - now.scratch + edges.device_bytes + scratch), gibibytes(model.device_bytes() + edges.device_bytes), gibibytes(scratch),
+      gibibytes(own)));
 }
 
 }  // namespace troupe

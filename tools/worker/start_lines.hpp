@@ -15,4 +15,8 @@ namespace troupe {
 void tell_start(Log& log, const JobConfig& config, const TrainingJob& job, const TrainingModel& model, const EdgeLayout& edges, const DeviceInfo& device,
                 Step first, std::uint32_t world_size);
 
+/// Before step one, all but the slots allocated: how much of the device will be in use at most; the rank's last line says how much it was. A device that
+/// cannot tell what is in use (a CPU) gets no line.
+void tell_predicted_memory(Log& log, const Device& device, const TrainingModel& model, const EdgeLayout& edges);
+
 }  // namespace troupe

@@ -30,6 +30,7 @@
 #include "tools/worker/open_device.hpp"
 #include "tools/worker/profiler.hpp"
 #include "tools/worker/start_lines.hpp"
+#include "tools/worker/start_times.hpp"
 
 namespace troupe {
 namespace {
@@ -44,10 +45,6 @@ T take(Result<T> result) {
 void tell_fault(Runtime& runtime, Rank rank, const std::string& what) {
   runtime.log.warning(what);
   if (runtime.tracer != nullptr) runtime.tracer->mark(rank, what, runtime.clock.now());
-}
-
-StoredType export_type(const CheckpointSettings& settings) {
-  return settings.export_dtype == "bfloat16" ? StoredType::bf16 : settings.export_dtype == "float16" ? StoredType::f16 : StoredType::f32;
 }
 
 /// The run's configuration with what this epoch changes in it.
@@ -97,6 +94,7 @@ class TrainingRankBody final : public RankBody {
   const JobConfig config_;  ///< of this epoch
   EpochStart start_;
   std::shared_ptr<FaultPlan> faults_;
+  StartTimes times_{options_.runtime->clock};
   std::unique_ptr<Device> device_;
   std::shared_ptr<const TokenDocuments> validation_;  ///< null: none
   LoaderOptions validation_loader_;
@@ -121,14 +119,14 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
       config_(config_of(options.config, start)),
       start_(start),
       faults_(std::move(faults)),
-      device_(open_device(config_, options.local_rank)),
+      device_(times_.timed("device", [&] { return open_device(config_, options.local_rank); })),
       validation_loader_(open_validation()),
       job_(take(plan_training(config_, start.place(), start.world(), device_->host_visible() ? 0 : device_->info().memory_bytes,
                               validation_ ? validation_loader_.micro_batches : 0))),
       checkpoints_(options.run_folder / config_.checkpoint.folder, *storage_),
-      model_(std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_)) {
-  fill_state(start);
-  open_data(start);
+      model_(times_.timed("memory", [&] { return std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_); })) {
+  times_.timed("state", [&] { fill_state(start); });
+  times_.timed("data", [&] { open_data(start); });
   if (validation_) {
     validation_loader_.device = device_.get();
     loader_ = with_validation(loader_, make_loader(Corpora{validation_}, validation_loader_), job_.options.micro_batches);
@@ -144,7 +142,8 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
       return checkpoint.last_save_model_only && step.value() == last;
     };
     if (config_.checkpoint.last_save_ema) snapshot.instead = model_->averages();
-    snapshot.export_type = export_type(config_.checkpoint);
+    const std::string& type = config_.checkpoint.export_dtype;
+    snapshot.export_type = type == "bfloat16" ? StoredType::bf16 : type == "float16" ? StoredType::f16 : StoredType::f32;
     snapshot_ = make_snapshot_program(model_->state(), snapshot, *storage_);
   }
   if (const SnapshotPolicy snapshots = config_.snapshots(); snapshots.keep_every > 0) {
@@ -165,7 +164,9 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
     tell_start(options_.runtime->log, config_, job_, *model_, layout_, device(), start.first_step, start_.world());
     draw_pareto();
   }
-  connect(start, stop);
+  times_.timed("communicators", [&] { connect(start, stop); });
+  options_.runtime->log.info("built: " + times_.describe());
+  if (start.place() == 0) tell_predicted_memory(options_.runtime->log, *device_, *model_, layout_);
 }
 
 KeepOptions TrainingRankBody::keep_options() const {

@@ -38,6 +38,7 @@ class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(const NcclOptions& options, Communicator& meeting)
       : name_(options.name), device_(options.device), kernels_(*options.kernels), rank_(meeting.rank()), size_(meeting.size()) {
+    if (size_ == 1) return;  // nobody to talk to: NCCL would take half a second and memory
     // Multicast is left off unless asked for: a program that dies while it uses it can take the host's devices out of service.
     ::setenv("NCCL_NVLS_ENABLE", "0", 0);
     cuda::use_device(device_);
@@ -114,6 +115,11 @@ class NcclCommunicator final : public Communicator {
     if (part * size_ != input.size() || output.size() != input.size())
       throw CollectiveError(name_ + ": all_to_all of " + std::to_string(input.size()) + " bytes into " + std::to_string(output.size()) + " for " +
                             std::to_string(size_) + " members");
+    if (size_ == 1) {
+      if (cudaMemcpyAsync(output.data(), input.data(), input.size(), cudaMemcpyDeviceToDevice, native_stream(stream, device_)) != cudaSuccess)
+        throw CollectiveError(name_ + ": all_to_all: the device cannot copy");
+      return;
+    }
     call("all_to_all", [&](ncclComm_t communicator) {
       for (std::uint32_t peer = 0; peer < size_; ++peer) {
         check(ncclSend(input.data() + peer * part, part, ncclUint8, static_cast<int>(peer), communicator, native_stream(stream, device_)), "ncclSend");

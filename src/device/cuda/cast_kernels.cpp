@@ -34,7 +34,8 @@ void CudaKernels::cast_with_amax(cudaStream_t stream, const TensorView& x, const
                      .columns = x.shape[1],
                      .codes = to.codes.data,
                      .transposed = nullptr,
-                     .scale = to.scale};
+                     .scale = to.scale,
+                     .counts = to.counts};
   if (to.codes.dtype == DType::e5m2) {  // a gradient: the weight's product wants it turned, right after
     const std::size_t bytes = to.codes.bytes();
     auto* place = turned_gradients_.of(stream, bytes + ScratchOfStreams::slack).take<std::byte>(bytes);

@@ -7,6 +7,7 @@
 #include "src/device/cuda/kernels/optimizer.hpp"
 #include "src/device/cuda/kernels/product.hpp"
 #include "src/device/cuda/scratch.hpp"
+#include "src/device/draws_values.hpp"
 #include "src/device/fused_kernels.hpp"
 
 namespace troupe::cuda {
@@ -14,9 +15,11 @@ namespace troupe::cuda {
 /// The arithmetic of a GPU: kernels of src/device/cuda/kernels, cuBLASLt and cuDNN. Calls put work on the stream and return; one thread
 /// calls at a time (the issuer, or the main thread before and after the lanes). Activations fp32 or bf16.
 /// With `deterministic` every call repeats bit for bit; without it attention's backward adds in any order.
-class CudaKernels final : public Kernels, public FusedKernels {
+class CudaKernels final : public Kernels, public FusedKernels, public DrawsValues {
  public:
+  /// Without `deterministic` it begins with the products' algorithms that earlier runs have chosen (ChoiceCache), and leaves its own there.
   CudaKernels(int device, bool deterministic);
+  ~CudaKernels() override;
   /// Bytes that calls have made this object take, and keeps.
   [[nodiscard]] std::size_t scratch_bytes() const noexcept;
 
@@ -27,6 +30,7 @@ class CudaKernels final : public Kernels, public FusedKernels {
   void amax(Stream&, TensorView x, float* amax, bool accumulate) override;
   void scale_from_amax(Stream&, const float* amax, DType dtype, float* scale) override;
   void quantize(Stream&, TensorView x, const float* scale, TensorView out, Float8Counts* counts) override;
+  void quantize_by_powers(Stream&, TensorView x, Float8Scaling by, TensorView scales, TensorView out, Float8Counts* counts) override;
   void linear_fp8(Stream&, Float8View x, Float8View w, TensorView y) override;
   void linear_fp8_backward_input(Stream&, Float8View dy, Float8View w, TensorView dx, bool accumulate) override;
   void linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) override;
@@ -65,6 +69,8 @@ class CudaKernels final : public Kernels, public FusedKernels {
               Verdict* verdict) override;
   void adamw(Stream&, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count, const AdamWStep& step,
              const Verdict* verdict) override;
+  void average(Stream&, TensorView parameter, TensorView average, double decay, const Verdict* verdict) override;
+  void draw(Stream&, TensorView values, const NormalDraw& draw, std::uint64_t first) override;
 
  private:
   /// The other layout of codes, [columns, rows], which the tensor cores want in the backward: kept until the codes are written again.
@@ -82,6 +88,12 @@ class CudaKernels final : public Kernels, public FusedKernels {
   void norm(cudaStream_t stream, const TensorView& x, const TensorView& w, double eps, const TensorView& y, const TensorView& rstd, float* amax);
   void gated(cudaStream_t stream, const TensorView& gate, const TensorView& up, const TensorView& out, float* amax);
   void float8_forward(Stream& stream, const Float8View& x, const Float8View& w, const TensorView& y, const void* residual);
+  /// d (+)= a b of codes with a scale by lines on either side, through bf16; `transposed` as in Product.
+  struct LineOperand {
+    const Float8View& value;
+    bool transposed;
+  };
+  void multiply_lines(cudaStream_t stream, const LineOperand& a, const LineOperand& b, const TensorView& d, bool accumulate);
   [[nodiscard]] cudaStream_t on(const Stream& stream) const;
   void multiply(cudaStream_t stream, const Product& product);
 

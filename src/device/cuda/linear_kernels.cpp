@@ -9,6 +9,8 @@ namespace {
 
 bool matrices(const TensorView& a, const TensorView& b, const TensorView& c) { return a.shape.rank == 2 && b.shape.rank == 2 && c.shape.rank == 2; }
 
+bool by_lines(const Float8View& a, const Float8View& b) { return a.scaling != Float8Scaling::tensor || b.scaling != Float8Scaling::tensor; }
+
 bool float8(const Float8View& value) { return (value.data.dtype == DType::e4m3 || value.data.dtype == DType::e5m2) && value.scale != nullptr; }
 
 constexpr std::size_t workspace_bytes = std::size_t{64} << 20U;  // all of cuBLASLt's algorithms for Hopper are content with it
@@ -83,6 +85,7 @@ void CudaKernels::linear_fp8(Stream& stream, Float8View x, Float8View w, TensorV
                             {{"x", x.data}, {"w", w.data}, {"y", y}});
   arguments.require(matrices(x.data, w.data, y) && x.data.shape[1] == w.data.shape[1] && y.shape == Shape{x.data.shape[0], w.data.shape[0]});
   arguments.require(float8(x) && float8(w) && Arguments::floating(y.dtype));
+  if (by_lines(x, w)) return multiply_lines(on(stream), {x, false}, {w, true}, y, false);
   float8_forward(stream, x, w, y, nullptr);
 }
 
@@ -118,6 +121,7 @@ void CudaKernels::linear_fp8_backward_input(Stream& stream, Float8View dy, Float
   arguments.require(matrices(dy.data, w.data, dx) && dy.data.shape[1] == w.data.shape[0] && dx.shape == Shape{dy.data.shape[0], w.data.shape[1]});
   arguments.require(float8(dy) && float8(w) && Arguments::floating(dx.dtype));
   const cudaStream_t to = on(stream);
+  if (by_lines(dy, w)) return multiply_lines(to, {dy, false}, {w, false}, dx, accumulate);
   auto scratch = scratch_.of(to, w.data.bytes() + ScratchOfStreams::slack + scale_room);
   auto* inverse = scratch.take<float>(inverse_floats);
   inverse_scales(to, dy.scale, w.scale, inverse);
@@ -140,6 +144,7 @@ void CudaKernels::linear_fp8_backward_weight(Stream& stream, Float8View dy, Floa
   arguments.require(matrices(dy.data, x.data, dw) && dy.data.shape[0] == x.data.shape[0] && dw.shape == Shape{dy.data.shape[1], x.data.shape[1]});
   arguments.require(float8(dy) && float8(x) && dw.dtype == DType::f32);
   const cudaStream_t to = on(stream);
+  if (by_lines(dy, x)) return multiply_lines(to, {dy, true}, {x, false}, dw, accumulate);
   auto scratch = scratch_.of(to, dy.data.bytes() + ScratchOfStreams::slack + scale_room);
   auto* inverse = scratch.take<float>(inverse_floats);
   inverse_scales(to, dy.scale, x.scale, inverse);

@@ -2,9 +2,12 @@
 #include <cuda_runtime_api.h>
 
 #include "src/device/cuda/arguments.hpp"
+#include "src/device/cuda/choice_cache.hpp"
 #include "src/device/cuda/cuda_kernels.hpp"
 #include "src/device/cuda/cuda_stream.hpp"
+#include "src/device/cuda/kernels/average.hpp"
 #include "src/device/cuda/kernels/float8.hpp"
+#include "src/device/cuda/kernels/initial_values.hpp"
 #include "src/device/cuda/kernels/memory.hpp"
 #include "src/device/cuda/kernels/optimizer.hpp"
 #include "src/device/cuda/kernels/verdict.hpp"
@@ -18,7 +21,19 @@ CudaKernels::CudaKernels(int device, bool deterministic)
       workspaces_(device),
       turned_gradients_(device),
       turned_values_(device),
-      products_({.sweep = !deterministic}) {}
+      products_({.sweep = !deterministic}) {
+  use_device(device);
+  if (!deterministic_) (void)products_.adopt(ChoiceCache(products_.heading()).read());
+}
+
+CudaKernels::~CudaKernels() {
+  if (deterministic_ || products_.swept() == 0) return;
+  try {
+    ChoiceCache(products_.heading()).add(products_.choices());
+  } catch (const std::exception&) {  // a device that has failed, a disk that is full: the next run sweeps again
+    return;
+  }
+}
 
 cudaStream_t CudaKernels::on(const Stream& stream) const { return native_stream(stream, device_); }
 
@@ -34,12 +49,11 @@ void CudaKernels::scale_from_amax(Stream& stream, const float* amax, DType dtype
   cuda::scale_from_amax(on(stream), amax, element_of(dtype), scale, nullptr);
 }
 
-/// Counts nothing: the casts of a GPU report no values that they cut.
-void CudaKernels::quantize(Stream& stream, TensorView x, const float* scale, TensorView out, Float8Counts*) {
+void CudaKernels::quantize(Stream& stream, TensorView x, const float* scale, TensorView out, Float8Counts* counts) {
   const Arguments arguments(device_, "quantize", "x float32 or bfloat16, out float8_e4m3 or float8_e5m2 of the same shape", {{"x", x}, {"out", out}});
   arguments.require(x.shape == out.shape && Arguments::floating(x.dtype) && (out.dtype == DType::e4m3 || out.dtype == DType::e5m2));
   written(out);
-  cuda::quantize(on(stream), x.data, element_of(x.dtype), scale, out.data, element_of(out.dtype), x.shape.elements());
+  cuda::quantize(on(stream), x.data, element_of(x.dtype), scale, out.data, element_of(out.dtype), x.shape.elements(), counts);
 }
 
 void CudaKernels::fill(Stream& stream, TensorView x, double value) {
@@ -115,6 +129,18 @@ void CudaKernels::adamw_all(Stream& stream, std::span<const AdamWShard> shards, 
 
 void CudaKernels::scales_from_amaxes(Stream& stream, const float* amaxes, DType dtype, float* scales, std::size_t count) {
   cuda::scale_from_amax(on(stream), amaxes, element_of(dtype), scales, nullptr, static_cast<std::int64_t>(count));
+}
+
+void CudaKernels::average(Stream& stream, TensorView parameter, TensorView average, double decay, const Verdict* verdict) {
+  const Arguments arguments(device_, "average", "parameter, average of one shape, both float32", {{"parameter", parameter}, {"average", average}});
+  arguments.require(average.shape == parameter.shape && average.dtype == DType::f32 && parameter.dtype == DType::f32);
+  cuda::average(on(stream), parameter.as<const float>(), average.as<float>(), parameter.shape.elements(), decay, verdict);
+}
+
+void CudaKernels::draw(Stream& stream, TensorView values, const NormalDraw& draw, std::uint64_t first) {
+  const Arguments arguments(device_, "draw", "values float32", {{"values", values}});
+  arguments.require(values.dtype == DType::f32);
+  draw_values(on(stream), values.as<float>(), values.shape.elements(), draw, first);
 }
 
 }  // namespace troupe::cuda

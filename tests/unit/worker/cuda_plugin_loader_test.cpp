@@ -53,5 +53,15 @@ TEST(CudaPluginLoader, LooksBesideTheProgramThenInTheLibraryFolder) {
   EXPECT_EQ(*find_cuda_plugin(program), folder.path() / "lib" / "libtroupe_cuda.so");
 }
 
+TEST(CudaPluginLoader, CountsTheGpusThatAProcessWillSee) {
+  EXPECT_EQ(gpus_shown("0,2", "/nowhere"), 2U);
+  EXPECT_EQ(gpus_shown("GPU-8932f937", "/nowhere"), 1U);
+  EXPECT_EQ(gpus_shown("", "/nowhere"), 0U) << "all are hidden";
+  EXPECT_EQ(gpus_shown(nullptr, "/nowhere"), std::nullopt) << "nobody can tell";
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"nvidia0", "nvidia1", "nvidia10", "nvidiactl", "nvidia-uvm", "null"}) (void)folder.write(name, "");
+  EXPECT_EQ(gpus_shown(nullptr, folder.path()), 3U);
+}
+
 }  // namespace
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "src/device/cuda/kernels/dispatch.cuh"
 #include "src/device/cuda/kernels/float8.hpp"
+#include "src/device/cuda/kernels/float8_counts.cuh"
 #include "src/device/cuda/kernels/reduce.cuh"
 
 namespace troupe::cuda {
@@ -42,27 +43,41 @@ __global__ void inverse_kernel(const float* a, const float* b, float* inverse) {
   if (threadIdx.x < 2) inverse[threadIdx.x * 4] = static_cast<float>(1.0 / static_cast<double>(threadIdx.x == 0 ? *a : *b));
 }
 
-template <Element E, class T>
-__global__ void quantize8_kernel(const T* __restrict__ x, const float* __restrict__ scale, std::uint8_t* __restrict__ out, std::int64_t vectors) {
+/// `counted`: what does not fit is added to *counts.
+template <Element E, bool counted, class T>
+__global__ void quantize8_kernel(const T* __restrict__ x, const float* __restrict__ scale, std::uint8_t* __restrict__ out, std::int64_t vectors,
+                                 Float8Counts* counts) {
   const std::int64_t first = blockIdx.x * std::int64_t(threads) * 2 + threadIdx.x;
   Packed<T> loaded[2];
 #pragma unroll
   for (int j = 0; j < 2; ++j) loaded[j] = first + j * threads < vectors ? load8(x + (first + j * threads) * width) : zero8<T>();
   const float s = *scale;
+  std::uint32_t beyond = 0, strange = 0;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    if (first + j * threads >= vectors) return;
+    if (first + j * threads >= vectors) break;
     float v[width];
     unpack(loaded[j], v);
+    if constexpr (counted) {
+#pragma unroll
+      for (float value : v) look_at<E>(value * s, beyond, strange);
+    }
     const uint2 codes = make_uint2(to_float8<E>(v[0] * s, v[1] * s, v[2] * s, v[3] * s), to_float8<E>(v[4] * s, v[5] * s, v[6] * s, v[7] * s));
     *reinterpret_cast<uint2*>(out + (first + j * threads) * width) = codes;
   }
+  if constexpr (counted) tell(beyond, strange, counts);
 }
 
 template <Element E, class T>
-__global__ void quantize_kernel(const T* x, const float* scale, std::uint8_t* out, std::int64_t first, std::int64_t count) {
+__global__ void quantize_kernel(const T* x, const float* scale, std::uint8_t* out, std::int64_t first, std::int64_t count, Float8Counts* counts) {
   const std::int64_t i = first + blockIdx.x * std::int64_t(threads) + threadIdx.x;
-  if (i < count) out[i] = to_float8<E>(widen(x[i]) * *scale);
+  std::uint32_t beyond = 0, strange = 0;
+  if (i < count) {
+    const float scaled = widen(x[i]) * *scale;
+    look_at<E>(scaled, beyond, strange);
+    out[i] = to_float8<E>(scaled);
+  }
+  if (counts != nullptr) tell(beyond, strange, counts);
 }
 
 }  // namespace
@@ -91,7 +106,7 @@ void inverse_scales(cudaStream_t stream, const float* a, const float* b, float* 
   check_launch("inverse_scales");
 }
 
-void quantize(cudaStream_t stream, const void* x, Element type, const float* scale, void* out, Element format, std::int64_t count) {
+void quantize(cudaStream_t stream, const void* x, Element type, const float* scale, void* out, Element format, std::int64_t count, Float8Counts* counts) {
   if (count == 0) return;
   with_floating("quantize", type, [&](auto tag) {
     with_float8("quantize", format, [&](auto e) {
@@ -100,9 +115,11 @@ void quantize(cudaStream_t stream, const void* x, Element type, const float* sca
       const auto* from = static_cast<const T*>(x);
       auto* codes = static_cast<std::uint8_t*>(out);
       const std::int64_t whole = aligned(x) && aligned(out, 8) ? count / width : 0;
-      if (whole > 0) quantize8_kernel<E><<<grid(ceil_div(whole, threads * 2)), threads, 0, stream>>>(from, scale, codes, whole);
+      const unsigned blocks = grid(ceil_div(whole, threads * 2));
+      if (whole > 0 && counts != nullptr) quantize8_kernel<E, true><<<blocks, threads, 0, stream>>>(from, scale, codes, whole, counts);
+      if (whole > 0 && counts == nullptr) quantize8_kernel<E, false><<<blocks, threads, 0, stream>>>(from, scale, codes, whole, counts);
       const std::int64_t rest = count - whole * width;
-      if (rest > 0) quantize_kernel<E><<<grid(ceil_div(rest, threads)), threads, 0, stream>>>(from, scale, codes, whole * width, count);
+      if (rest > 0) quantize_kernel<E><<<grid(ceil_div(rest, threads)), threads, 0, stream>>>(from, scale, codes, whole * width, count, counts);
     });
   });
   check_launch("quantize");

@@ -1,5 +1,6 @@
 #pragma once
 #include "src/device/cuda/kernels/element.hpp"
+#include "src/device/verdict.hpp"
 
 namespace troupe::cuda {
 
@@ -16,7 +17,9 @@ void scale_from_amax(cudaStream_t stream, const float* amax, Element format, flo
 /// inverse[0] = 1 / *a, inverse[4] = 1 / *b: 16 bytes apart, because matrix products want their scales so aligned. inverse: 8 floats.
 void inverse_scales(cudaStream_t stream, const float* a, const float* b, float* inverse);
 
-/// out = saturate(x × *scale); x fp32 or bf16, out of `format`.
-void quantize(cudaStream_t stream, const void* x, Element type, const float* scale, void* out, Element format, std::int64_t count);
+/// out = saturate(x × *scale); x fp32 or bf16, out of `format`. *counts, unless null, is added to: values beyond the format, and values that are
+/// not finite after scaling.
+void quantize(cudaStream_t stream, const void* x, Element type, const float* scale, void* out, Element format, std::int64_t count,
+              Float8Counts* counts = nullptr);
 
 }  // namespace troupe::cuda

@@ -104,6 +104,7 @@ struct Plan {
   Description description;
   Layout first, second, result;
   std::vector<cublasLtMatmulAlgo_t> algorithms;  ///< best first; those that refused the call are dropped
+  bool stored = false;                           ///< a stored choice alone: the library was not asked
 };
 
 Layout layout_of(Element type, std::int64_t rows, std::int64_t columns, std::int64_t stride) {
@@ -154,6 +155,7 @@ struct Products::Parts {
   cublasLtHandle_t handle = nullptr;
   std::map<Key, Plan> plans;
   std::map<Key, cublasLtMatmulAlgo_t> adopted;
+  std::size_t swept = 0;
 
   [[nodiscard]] cublasStatus_t multiply(cudaStream_t stream, const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const Product& p, void* d,
                                         void* workspace, std::size_t bytes) const {
@@ -289,11 +291,15 @@ Plan& Products::Parts::plan_for(cudaStream_t stream, const Product& p, void* wor
   if (known != plans.end()) return known->second;
   Plan plan = describe(p);
   set_scales(plan, p);
-  plan.algorithms = candidates(plan, p, bytes);
   if (const auto stored = stored_for(key); stored != adopted.end()) {
-    plan.algorithms.insert(plan.algorithms.begin(), stored->second);
-  } else if (settings.sweep && plan.algorithms.size() > 1) {
+    plan.algorithms = {stored->second};
+    plan.stored = true;
+    return plans.emplace(key, std::move(plan)).first->second;
+  }
+  plan.algorithms = candidates(plan, p, bytes);
+  if (settings.sweep && plan.algorithms.size() > 1) {
     sweep(stream, plan, p, workspace, bytes);
+    ++swept;
   }
   return plans.emplace(key, std::move(plan)).first->second;
 }
@@ -337,6 +343,7 @@ void Products::run(cudaStream_t stream, const Product& p, void* workspace, std::
     if (status == CUBLAS_STATUS_SUCCESS) return;
     if (status != CUBLAS_STATUS_NOT_SUPPORTED && status != CUBLAS_STATUS_INVALID_VALUE) check_blas(status, "cublasLtMatmul");
     plan.algorithms.erase(plan.algorithms.begin());
+    if (plan.algorithms.empty() && std::exchange(plan.stored, false)) plan.algorithms = parts_->candidates(plan, p, workspace_bytes);
   }
   plain_product(stream, p);
 }
@@ -348,6 +355,10 @@ std::string Products::refused() const {
   }
   return text.str();
 }
+
+std::size_t Products::swept() const noexcept { return parts_->swept; }
+
+std::string Products::heading() const { return parts_->heading(); }
 
 std::string Products::choices() const {
   std::ostringstream text;

@@ -63,6 +63,10 @@ class Products {
   [[nodiscard]] std::string refused() const;
   /// The chosen algorithms as text, one shape a line, headed by library version and device; for a file that a later run adopts.
   [[nodiscard]] std::string choices() const;
+  /// How many shapes were timed, that is, had no stored choice.
+  [[nodiscard]] std::size_t swept() const noexcept;
+  /// The first line of `choices`.
+  [[nodiscard]] std::string heading() const;
   /// Takes choices of an earlier run; false (and nothing taken) if they are of another library version or device.
   bool adopt(const std::string& choices);
 

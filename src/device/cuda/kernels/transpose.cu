@@ -28,6 +28,7 @@ __device__ void publish(const CastTranspose& call, float s) {
   if (blockIdx.x != 0 || threadIdx.x != 0) return;
   if (call.scale != nullptr) *call.scale = s;
   if (call.inverse != nullptr) *call.inverse = static_cast<float>(1.0 / static_cast<double>(s));
+  if (call.counts != nullptr && !(s > 0)) call.counts->non_finite += s == 0 ? 1.0 : static_cast<double>(call.rows * call.columns);
 }
 
 /// A block: `rows` × `columns`; a thread: 4 rows × 8 columns, all loads in flight at once.

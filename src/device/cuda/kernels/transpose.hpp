@@ -1,5 +1,6 @@
 #pragma once
 #include "src/device/cuda/kernels/element.hpp"
+#include "src/device/verdict.hpp"
 
 namespace troupe::cuda {
 
@@ -16,6 +17,9 @@ struct CastTranspose {
   void* transposed = nullptr;
   float* scale = nullptr;
   float* inverse = nullptr;
+  /// Unless null, told of what the cast made not finite. A scale of the value's own amax cuts nothing. With a NaN in it every product is one; of a value
+  /// with infinities, whose scale is 0, only those are, and one is counted for all of them.
+  Float8Counts* counts = nullptr;
   /// With both, x · rstd ⊙ norm_weight is cast, rounded to x's type as rms_norm stored it: the backward's operand without the stored norm.
   const float* rstd = nullptr;        ///< [rows]
   const void* norm_weight = nullptr;  ///< [columns], of x's type
