@@ -1,6 +1,7 @@
 #include "tools/launcher/host_agent.hpp"
 
 #include <fcntl.h>
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 
 #include "tools/launcher/socket.hpp"
@@ -107,6 +109,16 @@ Result<void> HostAgent::start(const WorkerCommand& command) {
   return {};
 }
 
+namespace {
+
+/// The last line of the log of a process that could not write it: it was killed, or is gone without a trace.
+void note_in_log(const WorkerEnd& end) {
+  std::ofstream log(end.log, std::ios::app);
+  log << fmt::format("[troupe] {:%Y-%m-%d %H:%M:%S} - launcher - error - {}\n", fmt::localtime(std::time(nullptr)), end.describe());
+}
+
+}  // namespace
+
 std::vector<WorkerEnd> HostAgent::reap() {
   std::vector<WorkerEnd> ends;
   std::erase_if(workers_, [&](const Worker& worker) {
@@ -124,6 +136,7 @@ std::vector<WorkerEnd> HostAgent::reap() {
                              .on_our_demand = worker.killed,
                              .log = worker.command.log,
                              .incarnation = worker.command.incarnation});
+    if (lost || (ends.back().signal != 0 && !worker.killed)) note_in_log(ends.back());
     return true;
   });
   return ends;

@@ -39,6 +39,15 @@ TEST_F(HostAgentTest, SaysHowItsWorkersEnded) {
   EXPECT_EQ(ends[0].signal + ends[1].signal, SIGKILL);
 }
 
+TEST_F(HostAgentTest, EndsTheLogOfAKilledWorkerWithWhatKilledIt) {
+  start("echo begun; kill -9 $$");
+  const auto ends = agent_.stop(std::chrono::seconds{60});
+  ASSERT_EQ(ends.size(), 1U);
+  const std::string log = tail_of(ends[0].log, 2);
+  EXPECT_TRUE(log.starts_with("begun\n[troupe] ")) << log;
+  EXPECT_NE(log.find(" - launcher - error - " + ends[0].describe()), std::string::npos) << log;
+}
+
 TEST_F(HostAgentTest, KillsWhatDoesNotEndWhenASignalCutsItsPatienceShort) {
   const SignalQueue signals{SIGTERM};
   start("exec sleep 1000");
