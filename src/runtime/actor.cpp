@@ -38,6 +38,7 @@ bool ActorBase::admit(const schema::Envelope::Reader& envelope, LetterKind kind)
     return false;
   }
   ++counts_.handled;
+  if (kind == LetterKind::INSPECT) return true;  // whoever asks for the last letter wants the one before the question
   last_kind_ = kind;
   last_where_ = where_of(envelope);
   return true;
@@ -73,6 +74,6 @@ void ActorBase::wake_after(Nanos delay) {
                             [runtime, self = seat_.self] { troupe::send<schema::Tick>(*runtime, Heading{self, self, {}, {}, Nanos{0}, 0}, [](auto) {}); });
 }
 
-std::string ActorBase::last_letter() const { return counts_.handled == 0 ? "none yet" : std::string(name_of(last_kind_)) + " of " + describe(last_where_); }
+std::string ActorBase::last_letter() const { return last_kind_ ? std::string(name_of(*last_kind_)) + " of " + describe(last_where_) : "none yet"; }
 
 }  // namespace troupe

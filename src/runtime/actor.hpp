@@ -1,6 +1,7 @@
 #pragma once
 #include <caf/event_based_actor.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -65,7 +66,7 @@ class ActorBase : public caf::event_based_actor {
  private:
   ActorSeat seat_;
   LetterCounts counts_;
-  LetterKind last_kind_{};
+  std::optional<LetterKind> last_kind_;  ///< but for Inspect
   Where last_where_;
 };
 

@@ -171,6 +171,8 @@ class DataTest(unittest.TestCase):
                 expected = ([256] + list(text.encode()[int(byte):]))[int(begin):int(end) + 1]
                 self.assertEqual(tokens[at:at + count], expected)
                 at += count
+        by_folder = subprocess.run([TROUPE, "data", "inspect", "run", "--step", "5"], cwd=job.folder, capture_output=True, text=True)
+        self.assertIn(f"digest of the step, as in metrics.jsonl: {digests[5]}\n", by_folder.stdout, by_folder.stderr)
         refused = self.inspect(job, "--step", 5, "--rank", 7)
         self.assertEqual(refused.returncode, 2)
         self.assertIn("--rank 7: the run has 3 ranks", refused.stderr)

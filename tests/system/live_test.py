@@ -31,6 +31,8 @@ class LiveTest(unittest.TestCase):
         code, output, _ = ask("inspect", self.job)
         self.assertEqual(code, 0, output)
         self.assertRegex(output, r"^running: step \d+ of 100000, epoch 1, 2 ranks")
+        self.assertIn("; last letter ", output)
+        self.assertNotIn("last letter Inspect", output)
         victim = self.job.pid_of_rank(1)
         os.kill(victim, signal.SIGSTOP)
 

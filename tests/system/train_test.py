@@ -120,4 +120,6 @@ class TrainTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertTrue(result.stdout.startswith(b"the "), result.stdout)
         self.assertIn(b"step-6", result.stderr)
+        by_folder = subprocess.run([TROUPE, "sample", "run", "--prompt", "the ", "--tokens", "8"], cwd=self.job.folder, capture_output=True, timeout=60)
+        self.assertEqual((by_folder.returncode, by_folder.stdout), (0, result.stdout), by_folder.stderr)
         result.stdout.decode("utf-8")  # an untrained byte model makes anything; a terminal is given text

@@ -30,6 +30,13 @@ SplitArguments split_overrides(const std::vector<std::string>& arguments) {
   return split;
 }
 
+void accept_run_folder(std::filesystem::path& config, std::vector<std::string>& overrides) {
+  std::error_code none;
+  if (!std::filesystem::is_directory(config, none) || !std::filesystem::exists(config / "config.toml", none)) return;
+  overrides.insert(overrides.begin(), "--job.dump_folder=" + config.string());  // first: what the user wrote wins
+  config /= "config.toml";
+}
+
 std::filesystem::path worker_program() {
   if (const char* named = std::getenv("TROUPE_WORKER"); named != nullptr && *named != '\0') return named;
   std::array<char, 4096> self{};

@@ -148,6 +148,10 @@ struct ResizeRequest {
 /// troupe-worker, which stands beside this program (TROUPE_WORKER overrides).
 [[nodiscard]] std::filesystem::path worker_program();
 
+/// RUN, a run's folder, where a command reads a configuration: its config.toml, with that folder as job.dump_folder, wherever the command is called. Anything
+/// else stays as it was given.
+void accept_run_folder(std::filesystem::path& config, std::vector<std::string>& overrides);
+
 /// `--section.key value` and its other spellings, taken out of the arguments; the rest is what CLI11 reads. A value follows a key
 /// unless it begins with "--", holds "=" already, or is a TOML file. `--job.config_file FILE` is FILE.
 struct SplitArguments {

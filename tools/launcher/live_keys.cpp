@@ -42,6 +42,7 @@ constexpr std::array<std::string_view, 35> by_epoch{
     "optimizer.weight_decay",
     "optimizer.decay_norms_and_biases",
     "optimizer.param_groups",
+    "optimizer.early_step_in_backward",
     "training.local_batch_size",
     "training.global_batch_size",
     "training.max_norm",
@@ -89,6 +90,8 @@ bool among(std::span<const std::string_view> keys, std::string_view key) { retur
 
 }  // namespace
 
+std::string live_keys(LiveKind kind) { return kind == LiveKind::step ? listed(by_step) : listed(by_epoch); }
+
 std::string canonical_key(std::string_view written) {
   JobConfig none;
   Schema schema;
@@ -111,8 +114,8 @@ Result<LiveKind> live_kind(std::string_view written) {
   if (key->key_class == KeyClass::frozen) return Error{fmt::format("{} is frozen: it belongs to the run and cannot be changed in it", key->name)};
   const auto reason = std::ranges::find(reasons, std::string_view(key->name), &std::pair<std::string_view, std::string_view>::first);
   return Error{fmt::format(
-      "{} ({}) cannot be changed in a live run{}; stop it (SIGTERM saves) and go on with the new value. By one step: {}. By a new epoch: {}", key->name,
-      name_of(key->key_class), reason == reasons.end() ? " by this version" : ": " + std::string(reason->second), listed(by_step), listed(by_epoch))};
+      "{} ({}) cannot be changed in a live run{}; stop it (SIGTERM saves) and go on with the new value. `troupe set --help` lists the keys that can", key->name,
+      name_of(key->key_class), reason == reasons.end() ? " by this version" : ": " + std::string(reason->second))};
 }
 
 }  // namespace troupe

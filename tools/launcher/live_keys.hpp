@@ -15,6 +15,8 @@ enum class LiveKind : std::uint8_t {
 
 /// The error names the key and says why it cannot be changed, or the key that may have been meant.
 [[nodiscard]] Result<LiveKind> live_kind(std::string_view written);
+/// The keys that are changed so, with commas between.
+[[nodiscard]] std::string live_keys(LiveKind kind);
 /// Its full name, whatever alias was written; what was written, if no key has the name.
 [[nodiscard]] std::string canonical_key(std::string_view written);
 

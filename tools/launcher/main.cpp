@@ -7,6 +7,7 @@
 #include "src/base/edit_distance.hpp"
 #include "tools/commands/commands.hpp"
 #include "tools/commands/foresight.hpp"
+#include "tools/launcher/live_keys.hpp"
 
 namespace {
 
@@ -41,7 +42,7 @@ void add_config(CLI::App& app, troupe::ConfigRequest& request) {
   auto* command = app.add_subcommand("config",
                                      "Print the merged configuration: each key with its value, where that came from, what changing it takes, and whether it is "
                                      "built.");
-  command->add_option("CONFIG", request.config, "configuration, TOML; without it the defaults");
+  command->add_option("CONFIG", request.config, "configuration, TOML, or a run's folder; without it the defaults");
   command->add_flag("--toml", request.toml, "as TOML that can be loaded again");
   command->add_flag("--doc", request.doc, "the reference page of all keys instead, as Markdown");
   command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
@@ -49,7 +50,7 @@ void add_config(CLI::App& app, troupe::ConfigRequest& request) {
 
 void add_sample(CLI::App& app, troupe::SampleRequest& request) {
   auto* command = app.add_subcommand("sample", "Print text that the model continues a prompt with.");
-  command->add_option("CONFIG", request.config, "configuration of the run, TOML")->required();
+  command->add_option("CONFIG", request.config, "configuration of the run, TOML, or the run's folder (job.dump_folder)")->required();
   command->add_option("--checkpoint", request.checkpoint, "folder of a sealed checkpoint; default: the newest of the run");
   command->add_flag("--untrained", request.untrained, "from the initial weights instead");
   command->add_option("--prompt", request.prompt, "text to continue");
@@ -66,7 +67,7 @@ void add_data(CLI::App& app, troupe::InspectDataRequest& request) {
   auto* data = app.add_subcommand("data", "Look at the data of a run.");
   data->require_subcommand(1);
   auto* command = data->add_subcommand("inspect", "Print exactly what a rank saw, or will see, in a step: rows, documents, token ids, text, digest.");
-  command->add_option("CONFIG", request.config, "configuration of the run, TOML")->required();
+  command->add_option("CONFIG", request.config, "configuration of the run, TOML, or the run's folder (job.dump_folder)")->required();
   command->add_option("--step", request.step, "step, from 1")->required()->check(CLI::PositiveNumber);
   command->add_option("--rank", request.rank, "data-parallel rank, from 0")->capture_default_str();
   command->add_option("--nproc", request.processes, "ranks of the run; default: as many as its journal says, else 1")->check(CLI::Range(1U, 65536U));
@@ -153,8 +154,8 @@ void add_set(CLI::App& app, troupe::SetRequest& request) {
   command->footer(
       std::string(
           "\nWhat takes a new epoch (batch sizes, mesh, precision, slots …) begins between two steps, in the same processes. The journal shows from which "
-          "step on. A run with [[changes]] step = 7, set = {\"optimizer.lr\" = 1e-4} repeats it. docs/reconfigure.md\n\n") +
-      troupe::exit_codes_help);
+          "step on. A run with [[changes]] step = 7, set = {\"optimizer.lr\" = 1e-4} repeats it. docs/reconfigure.md\n\nBy one step: ") +
+      troupe::live_keys(troupe::LiveKind::step) + "\n\nBy a new epoch: " + troupe::live_keys(troupe::LiveKind::epoch) + "\n\n" + troupe::exit_codes_help);
 }
 
 void add_resize(CLI::App& app, const char* name, const char* what, troupe::ResizeRequest& request) {
@@ -254,6 +255,9 @@ int main(int argc, char** argv) try {
   } catch (const CLI::ParseError& problem) {
     return app.exit(problem) == 0 ? troupe::exit_done : troupe::exit_usage;
   }
+  troupe::accept_run_folder(sample.config, sample.overrides);
+  troupe::accept_run_folder(data.config, data.overrides);
+  troupe::accept_run_folder(config.config, config.overrides);
   if (app.got_subcommand("train")) return troupe::train(train);
   if (foresight.called(app)) return foresight.run(app, split.overrides);
   if (app.got_subcommand("generate")) return troupe::generate_text(generate);

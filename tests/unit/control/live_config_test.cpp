@@ -41,6 +41,8 @@ TEST(LiveConfig, RefusesByNameWhatCannotBeChanged) {
   EXPECT_NE(problem("metrics.disable_color_printing=true").find("(live) cannot be changed in a live run by this version"), std::string::npos);
   EXPECT_NE(problem("comm.train_timeout_seconds=7200").find("a live run takes 3600 at most"), std::string::npos);
   EXPECT_NE(problem("training.guard.nonfinite=rollback").find("the snapshots that they need are held from its start"), std::string::npos);
+  EXPECT_NE(problem("runtime.device=cuda").find("`troupe set --help` lists the keys that can"), std::string::npos);
+  EXPECT_LT(problem("runtime.device=cuda").size(), 220U) << "one sentence, no list";
   EXPECT_NE(problem("optimizer.lrr=1").find("did you mean optimizer.lr?"), std::string::npos) << problem("optimizer.lrr=1");
   EXPECT_NE(problem("optimizer.lr=fast").find("optimizer.lr"), std::string::npos);
   EXPECT_NE(problem("optimizer.lr").find("KEY=VALUE"), std::string::npos);
