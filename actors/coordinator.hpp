@@ -65,6 +65,7 @@ struct CoordinatorOptions {
   std::function<GuardOptions(Step)> guard;            ///< pure; empty: steps that are not finite are skipped, and that is all
   std::uint32_t rollback_steps = 0;                   ///< how far rollbacks go, for which snapshots are held; 0: there are none
   std::size_t spike_window = 64;                      ///< steps of the median
+  bool steps_in_backward = false;                     ///< optimizer.early_step_in_backward: such a step may have written part of the state
   Nanos train_timeout{std::chrono::seconds{100}};     ///< comm.train_timeout_seconds: without a step that all ranks finish
   std::function<Nanos(Step)> train_timeout_at;        ///< the same for this step, where it may change; a silent rank then has as much time too; empty: never
   Nanos heartbeat_timeout{std::chrono::seconds{30}};  ///< a rank silent for longer is taken for dead

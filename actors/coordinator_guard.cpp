@@ -15,11 +15,13 @@ void Coordinator::guard(const StepRecord& record) {
   if (told.outcome == VerdictOutcome::skip) {
     const std::string why = describe_nonfinite(told);
     if (guard.stop_at_nonfinite)
-      return raise(
-          {.cause = fmt::format("step {}: {}; its weights are those of the step before (training.guard.nonfinite = \"stop\")", record.step.value(), why),
-           .rank = {},
-           .signal = 0,
-           .final = true});
+      return raise({.cause = fmt::format("step {}: {}; {} (training.guard.nonfinite = \"stop\")", record.step.value(), why,
+                                         options_.steps_in_backward
+                                             ? "layers that were updated before this was known are not used, nor saved: the run goes on from a checkpoint"
+                                             : "its weights are those of the step before"),
+                    .rank = {},
+                    .signal = 0,
+                    .final = true});
     if (guard.roll_back_at_nonfinite && !last) roll_back(record.step, why, guard);
     return;
   }

@@ -141,8 +141,9 @@ LanePort::Work Sharding::all_reduce(const PlanCursor::Next& next) const {
 
 LanePort::Work Sharding::verdict(const PlanCursor::Next& next) const {
   LanePort::Work work;
-  work.run = [program = parts().shard, communicator = parts().world, epoch = epoch(), step = next.step](Stream& on) {
-    program->verdict(on, epoch, step, *communicator);
+  work.run = [program = parts().shard, communicator = parts().world, epoch = epoch(), step = next.step, unit = next.operation->fact.unit](Stream& on) {
+    if (unit == Unit{0}) return program->verdict(on, epoch, step, *communicator);
+    program->unit_verdict(on, epoch, step, unit, *communicator);
   };
   return work;
 }

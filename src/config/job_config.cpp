@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <sstream>
 
@@ -17,6 +18,29 @@ std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const auto& line : lines) text += (text.empty() ? "" : "\n") + line;
   return text;
+}
+
+/// What a layer that is updated before the whole backward pass is known has to do without.
+void check_step_in_backward(Schema& schema, const JobConfig& config) {
+  if (!config.optimizer.early_step_in_backward) return;
+  const auto refuse = [&](const std::string& why) {
+    const auto* key = schema.find("optimizer.early_step_in_backward");
+    schema.problem(key->where.empty() ? std::string("default") : key->where, "optimizer.early_step_in_backward: " + why);
+  };
+  if (config.training.max_norm > 0 && std::isfinite(config.training.max_norm)) {
+    std::ostringstream norm;
+    norm << config.training.max_norm;
+    refuse("a layer is updated before the norm of all gradients is known, but training.max_norm = " + norm.str() +
+           " clips to it: set training.max_norm = 0 (no clipping), or leave early_step_in_backward off");
+  }
+  if (config.training.guard.nonfinite != "stop")
+    refuse(
+        "when a gradient is found not to be finite, the layers behind it are updated already, so the step cannot be taken back (training.guard.nonfinite = \"" +
+        config.training.guard.nonfinite + "\"): set training.guard.nonfinite = \"stop\", or leave early_step_in_backward off");
+  if (config.elastic.policy == "shrink" && config.parallelism.reduce_gradients != "last")
+    refuse(
+        "fewer ranks (elastic.policy = \"shrink\") take more micro-batches for the same global batch, whose gradients are whole only with the last: set "
+        "parallelism.reduce_gradients = \"last\"");
 }
 
 /// Checks that need two keys; each problem names both.
@@ -62,6 +86,7 @@ void check_together(Schema& schema, const JobConfig& config) {
   if (config.checkpoint.last_save_ema && (config.optimizer.ema_decay <= 0 || !config.checkpoint.last_save_model_only))
     schema.problem(where("checkpoint.last_save_ema"),
                    "checkpoint.last_save_ema: needs averages, so optimizer.ema_decay above 0, and checkpoint.last_save_model_only = true");
+  check_step_in_backward(schema, config);
   if (const auto groups = ParameterGroups::of(config.optimizer); !groups)
     schema.problem(where("optimizer.param_groups"), "optimizer.param_groups: " + groups.error().message);
   if (const auto rules = rules_of(config.faults); !rules) schema.problem(where("faults.rules"), "faults.rules: " + rules.error().message);

@@ -47,6 +47,10 @@ StepNumbers PlainStep::evaluate(Step step, std::uint32_t batches) {
 }
 
 void PlainStep::gradients(Step step) {
+  pass(step, [](Unit) {});
+}
+
+void PlainStep::pass(Step step, const std::function<void(Unit)>& reduced) {
   Stream& stream = device_.setup_stream();
   ShardProgram& shards = model_.shards();
   shards.scales(stream, communicators_.dp_shard);
@@ -59,6 +63,7 @@ void PlainStep::gradients(Step step) {
       const std::span<std::byte> weights = reads_weights ? weights_->bytes() : std::span<std::byte>();
       model_.compute().backward(stream, step, micro, Unit{u}, batch_->bytes(), weights, gradients_->bytes());
       reduce(stream, micro, Unit{u});
+      if (micro.value() + 1 == model_.options().micro_batches) reduced(Unit{u});
     }
   }
 }
@@ -72,10 +77,16 @@ void PlainStep::reduce(Stream& stream, Micro micro, Unit unit) {
 }
 
 StepNumbers PlainStep::run(EpochId epoch, Step step, double learning_rate) {
-  gradients(step);
   Stream& stream = device_.setup_stream();
-  model_.shards().verdict(stream, epoch, step, communicators_.world);
-  for (Unit unit{0}; unit.value() < model_.units(); ++unit) model_.shards().optimize(stream, step, unit, learning_rate);
+  ShardProgram& shards = model_.shards();
+  const bool early = model_.options().step_in_backward;
+  pass(step, [&](Unit unit) {
+    if (!early || unit == Unit{0}) return;
+    shards.unit_verdict(stream, epoch, step, unit, communicators_.world);
+    shards.optimize(stream, step, unit, learning_rate);
+  });
+  shards.verdict(stream, epoch, step, communicators_.world);
+  for (Unit unit{0}; unit.value() < (early ? 1 : model_.units()); ++unit) shards.optimize(stream, step, unit, learning_rate);
   device_.wait(stream);
   return model_.shards().numbers();
 }

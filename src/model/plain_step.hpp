@@ -33,6 +33,8 @@ class PlainStep {
   StepNumbers evaluate(Step step, std::uint32_t batches);
 
  private:
+  /// `reduced` is called when a unit's gradient shards are whole, while the backward pass goes on below.
+  void pass(Step step, const std::function<void(Unit)>& reduced);
   void load(Step step, Micro micro);
   void forward(Stream& stream, Step step, Micro micro);
   void reduce(Stream& stream, Micro micro, Unit unit);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,9 @@ class ShardProgram {
   virtual void all_reduce(Stream&, Unit unit, Communicator& dp_replicate) = 0;
   /// Sums and decides; the Verdict stays on the device.
   virtual void verdict(Stream&, EpochId epoch, Step step, Communicator& world) = 0;
+  /// Where units step in the backward pass: sums and decides for this unit (above 0), whose gradients are whole; its `optimize` acts on it. One that is not
+  /// finite keeps all units below it from being written too. `verdict` then decides for unit 0 and tells of the whole step.
+  virtual void unit_verdict(Stream&, EpochId, Step, Unit, Communicator&) { throw std::logic_error("this program judges whole steps, not units"); }
   /// Sums the losses of the validation set, whose forwards are done, over all ranks; and forgets them, and the bytes that they gathered.
   virtual void evaluate(Stream&, Communicator&) {}
   // optimizer lane

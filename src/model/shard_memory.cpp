@@ -1,5 +1,9 @@
 #include "src/model/shard_memory.hpp"
 
+#include <algorithm>
+#include <array>
+#include <utility>
+
 namespace troupe {
 namespace {
 
@@ -14,14 +18,52 @@ std::size_t scalar_bytes(const WeightLayout& layout) {
   return layout.parameters.size() * sizeof(std::int64_t) + 2 * float8 * sizeof(float);
 }
 
+struct GradientPlaces {
+  std::vector<std::size_t> offsets;  ///< bytes, of each parameter
+  std::size_t bytes = 0;
+};
+
+GradientPlaces places_of_all(const WeightLayout& layout) {
+  GradientPlaces places;
+  for (const LaidParameter& p : layout.parameters) {
+    places.offsets.push_back(places.bytes);
+    places.bytes += shard_bytes(p);
+  }
+  return places;
+}
+
+/// Units take turns in two places, each as large as its largest unit. Not those with a parameter that another unit reads too: its gradients come from
+/// both, so they stay from the one reduce to the other.
+GradientPlaces places_in_turn(const WeightLayout& layout) {
+  std::vector<bool> stays(layout.units.size(), false);
+  std::vector<std::size_t> bytes(layout.units.size(), 0);
+  for (const LaidParameter& p : layout.parameters) {
+    stays[p.unit] = stays[p.unit] || p.tied;
+    bytes[p.unit] += shard_bytes(p);
+  }
+  std::array<std::size_t, 2> turn{};
+  for (std::size_t u = 0; u < bytes.size(); ++u) turn[u % 2] = std::max(turn[u % 2], stays[u] ? 0 : bytes[u]);
+  GradientPlaces places{.offsets = {}, .bytes = turn[0] + turn[1]};
+  std::vector<std::size_t> next(bytes.size());
+  for (std::size_t u = 0; u < bytes.size(); ++u) {
+    next[u] = stays[u] ? places.bytes : u % 2 * turn[0];
+    places.bytes += stays[u] ? bytes[u] : 0;
+  }
+  for (const LaidParameter& p : layout.parameters) {
+    places.offsets.push_back(next[p.unit]);
+    next[p.unit] += shard_bytes(p);
+  }
+  return places;
+}
+
 }  // namespace
 
-ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout, bool sums, bool averages) {
+ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout, bool sums, bool averages, bool step_in_backward) {
   Bytes bytes{.scalars = scalar_bytes(layout)};
   for (const LaidParameter& p : layout.parameters) bytes.masters += shard_bytes(p);
   bytes.moments = 2 * bytes.masters;
   bytes.averages = averages ? bytes.masters : 0;
-  bytes.gradients = bytes.masters;
+  bytes.gradients = step_in_backward ? places_in_turn(layout).bytes : bytes.masters;
   for (const UnitLayout& unit : layout.units) bytes.sums += sums ? unit.gradients_bytes : 0;
   return bytes;
 }
@@ -42,7 +84,9 @@ ShardMemory::ShardMemory(const WeightLayout& layout, const Options& options, Dev
   }
   for (auto* state : {&masters_, &first_, &second_}) *state = device.allocate(offset, options.placement);
   if (options.averages) averages_ = device.allocate(offset, options.placement);
-  gradients_ = device.allocate(offset, Placement::device);  // collectives write here
+  GradientPlaces places = options.step_in_backward ? places_in_turn(layout) : places_of_all(layout);
+  gradient_offsets_ = std::move(places.offsets);
+  gradients_ = device.allocate(places.bytes, Placement::device);  // collectives write here
   if (options.sums) {
     sum_offsets_.push_back(0);
     for (const UnitLayout& unit : layout.units) sum_offsets_.push_back(sum_offsets_.back() + unit.gradients_bytes);
@@ -51,19 +95,21 @@ ShardMemory::ShardMemory(const WeightLayout& layout, const Options& options, Dev
   scalars_ = device.allocate(scalar_bytes(layout), Placement::device);
 }
 
-TensorView ShardMemory::rows(const Buffer& buffer, std::size_t parameter) const {
+TensorView ShardMemory::rows(const Buffer& buffer, const std::vector<std::size_t>& offsets, std::size_t parameter) const {
   const LaidParameter& p = layout_.parameters[parameter];
   Shape shape = p.description.shape();
   shape.size[0] = p.rows_of(options_.rank);
-  return TensorView::contiguous(buffer.bytes().data() + offsets_[parameter], DType::f32, shape, device_);
+  return TensorView::contiguous(buffer.bytes().data() + offsets[parameter], DType::f32, shape, device_);
 }
 
-float* ShardMemory::gradient_with_padding(std::size_t parameter) const { return reinterpret_cast<float*>(gradients_->bytes().data() + offsets_[parameter]); }
+float* ShardMemory::gradient_with_padding(std::size_t parameter) const {
+  return reinterpret_cast<float*>(gradients_->bytes().data() + gradient_offsets_[parameter]);
+}
 
 TensorView ShardMemory::gradients_of(std::size_t unit) const {
   std::size_t first = 0;
   while (first < layout_.parameters.size() && layout_.parameters[first].unit != unit) ++first;
-  std::byte* const start = gradients_->bytes().data() + (first < offsets_.size() ? offsets_[first] : 0);
+  std::byte* const start = gradients_->bytes().data() + (first < gradient_offsets_.size() ? gradient_offsets_[first] : 0);
   return TensorView::contiguous(start, DType::f32, {static_cast<std::int64_t>(gradient_bytes_of(layout_, unit) / sizeof(float))}, device_);
 }
 
@@ -123,12 +169,12 @@ StateTensors ShardMemory::averages() const {
 
 StateTensors ShardMemory::gradients() const {
   StateTensors all;
-  for (std::size_t i = 0; i < layout_.parameters.size(); ++i) all.push_back(part(i, "", gradient(i), false));
+  for (std::size_t i = 0; !options_.step_in_backward && i < layout_.parameters.size(); ++i) all.push_back(part(i, "", gradient(i), false));
   return all;
 }
 
 std::size_t ShardMemory::bytes() const {
-  return (averages_ ? 5 : 4) * masters_->bytes().size() + (sums_ ? sums_->bytes().size() : 0) + scalars_->bytes().size();
+  return (averages_ ? 4 : 3) * masters_->bytes().size() + gradients_->bytes().size() + (sums_ ? sums_->bytes().size() : 0) + scalars_->bytes().size();
 }
 
 std::size_t ShardMemory::device_bytes() const {

@@ -23,14 +23,15 @@ class ShardMemory {
     bool sums = false;                        ///< unsharded sums of several micro-batches' gradients
     Placement placement = Placement::device;  ///< of masters, moments and averages; host: the kernels reach them there
     bool averages = false;                    ///< room for a moving average of each parameter
+    bool step_in_backward = false;            ///< gradients of two units at a time: a unit's place is that of the unit two below it
   };
   ShardMemory(const WeightLayout& layout, const Options& options, Device& device);
 
-  [[nodiscard]] TensorView master(std::size_t parameter) const { return rows(*masters_, parameter); }
-  [[nodiscard]] TensorView first_moment(std::size_t parameter) const { return rows(*first_, parameter); }
-  [[nodiscard]] TensorView second_moment(std::size_t parameter) const { return rows(*second_, parameter); }
-  [[nodiscard]] TensorView average(std::size_t parameter) const { return rows(*averages_, parameter); }
-  [[nodiscard]] TensorView gradient(std::size_t parameter) const { return rows(*gradients_, parameter); }
+  [[nodiscard]] TensorView master(std::size_t parameter) const { return rows(*masters_, offsets_, parameter); }
+  [[nodiscard]] TensorView first_moment(std::size_t parameter) const { return rows(*first_, offsets_, parameter); }
+  [[nodiscard]] TensorView second_moment(std::size_t parameter) const { return rows(*second_, offsets_, parameter); }
+  [[nodiscard]] TensorView average(std::size_t parameter) const { return rows(*averages_, offsets_, parameter); }
+  [[nodiscard]] TensorView gradient(std::size_t parameter) const { return rows(*gradients_, gradient_offsets_, parameter); }
   /// rows_per_rank × cols values.
   [[nodiscard]] float* gradient_with_padding(std::size_t parameter) const;
   /// Gradient shards of all parameters that the unit owns, one behind the other, with padding; fp32, perhaps empty.
@@ -44,8 +45,8 @@ class ShardMemory {
   [[nodiscard]] TensorView amaxes() const;  ///< of all parameters with fp8
   [[nodiscard]] std::uint32_t rank() const noexcept { return options_.rank; }
   [[nodiscard]] StateTensors state() const;
-  [[nodiscard]] StateTensors averages() const;  ///< under the parameters' own names; empty: there are none
-  [[nodiscard]] StateTensors gradients() const;
+  [[nodiscard]] StateTensors averages() const;     ///< under the parameters' own names; empty: there are none
+  [[nodiscard]] StateTensors gradients() const;    ///< empty with Options::step_in_backward: they are used up
   [[nodiscard]] std::size_t bytes() const;         ///< allocated, wherever
   [[nodiscard]] std::size_t device_bytes() const;  ///< of those, what lies in Placement::device
 
@@ -53,19 +54,20 @@ class ShardMemory {
   struct Bytes {
     std::size_t masters = 0, moments = 0, averages = 0, gradients = 0, sums = 0, scalars = 0;
   };
-  [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout, bool sums, bool averages);
+  [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout, bool sums, bool averages, bool step_in_backward = false);
   /// Of one rank's gradient shards of the parameters that the unit owns, as `gradients_of`.
   [[nodiscard]] static std::size_t gradient_bytes_of(const WeightLayout& layout, std::size_t unit);
 
  private:
   [[nodiscard]] StateTensor part(std::size_t parameter, const std::string& prefix, const TensorView& view, bool model) const;
-  [[nodiscard]] TensorView rows(const Buffer& buffer, std::size_t parameter) const;
+  [[nodiscard]] TensorView rows(const Buffer& buffer, const std::vector<std::size_t>& offsets, std::size_t parameter) const;
 
   const WeightLayout& layout_;
   Options options_;
   DeviceId device_;
-  std::vector<std::size_t> offsets_;  ///< bytes, of each parameter in each of the buffers of rows
-  std::vector<std::size_t> float8_;   ///< place among the fp8 parameters
+  std::vector<std::size_t> offsets_;           ///< bytes, of each parameter in each of the buffers of rows
+  std::vector<std::size_t> gradient_offsets_;  ///< and in gradients_
+  std::vector<std::size_t> float8_;            ///< place among the fp8 parameters
   std::size_t float8_count_ = 0;
   std::vector<std::size_t> sum_offsets_;  ///< bytes, of each unit in sums_, and the end
   std::unique_ptr<Buffer> masters_, first_, second_, averages_, gradients_, sums_, scalars_;

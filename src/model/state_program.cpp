@@ -125,6 +125,13 @@ void StateProgram::reduce(Stream& stream, Micro micro, Unit unit, std::span<std:
 void StateProgram::add_to_norm(Stream& stream, Unit unit) const {
   double& square = in_.totals->sums.grad_square;
   if (unit.value() + 1 == in_.layout.units.size()) in_.kernels.fill(stream, TensorView::contiguous(&square, DType::f64, {1}, in_.device), 0.0);
+  if (in_.unit_verdicts != nullptr) {  // between the parameters lies what is left of the unit that had the place before
+    for (std::size_t i = 0; in_.counts_in_norm && i < in_.layout.parameters.size(); ++i) {
+      const LaidParameter& p = in_.layout.parameters[i];
+      if (p.unit == unit.value() && p.rows_of(in_.memory.rank()) > 0) in_.kernels.sum_squares(stream, in_.memory.gradient(i), &square);
+    }
+    return;
+  }
   const TensorView shards = in_.memory.gradients_of(unit.value());  // with padding, which is zero
   if (in_.counts_in_norm && shards.shape.elements() > 0) in_.kernels.sum_squares(stream, shards, &square);
 }
@@ -135,6 +142,19 @@ void StateProgram::all_reduce(Stream& stream, Unit unit, Communicator& dp_replic
   dp_replicate.all_reduce(stream, shards, Reduction::sum);
   add_to_norm(stream, unit);
   reduced_ += 2 * shards.bytes() * (dp_replicate.size() - 1) / dp_replicate.size();  // a reduce-scatter and an all-gather
+}
+
+void StateProgram::unit_verdict(Stream& stream, EpochId epoch, Step step, Unit unit, Communicator& world) {
+  VerdictSums& sums = in_.totals->sums;
+  const double tag = verdict_tag(epoch.value(), step.value());
+  const auto doubles = [&](double& first, std::int64_t count) { return TensorView::contiguous(&first, DType::f64, {count}, in_.device); };
+  // The squares are of all units down to this one, so what is not finite there is not finite below. Losses and tokens are the step's: the last forward is
+  // behind all of this. What fp8 casts count goes on meanwhile, and stays out.
+  static_assert(offsetof(VerdictSums, bad) == 3 * sizeof(double) && offsetof(VerdictSums, tag) == 4 * sizeof(double));
+  in_.kernels.cast(stream, doubles(sums.grad_square, 4), doubles(in_.unit_sums->grad_square, 4));
+  in_.kernels.fill(stream, doubles(in_.unit_sums->tag, 1), tag);
+  world.all_reduce(stream, doubles(in_.unit_sums->grad_square, VerdictSums::count), Reduction::sum);
+  in_.kernels.decide(stream, in_.unit_sums, world.size(), tag, in_.nominal_tokens, in_.max_norm, in_.halt, in_.unit_verdicts + unit.value());
 }
 
 void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicator& world) {
@@ -172,6 +192,7 @@ void StateProgram::evaluate(Stream& stream, Communicator& world) {
 
 void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rate) {
   numbers_.learning_rate = learning_rate;
+  const Verdict* const verdict = in_.unit_verdicts != nullptr && unit.value() > 0 ? in_.unit_verdicts + unit.value() : &in_.totals->verdict;
   const bool finds_amaxes = fused_ != nullptr && travels_in_fp8();
   adamw_.clear();
   for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
@@ -186,13 +207,13 @@ void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rat
                       .amax = finds_amaxes && in_.layout.parameters[i].fp8 ? in_.memory.amax(i) : nullptr});
   }
   if (fused_ != nullptr) {
-    fused_->adamw_all(stream, adamw_, &in_.totals->verdict);
+    fused_->adamw_all(stream, adamw_, verdict);
   } else {
-    for (const AdamWShard& s : adamw_) in_.kernels.adamw(stream, s.parameter, s.gradient, s.first, s.second, s.count, s.step, &in_.totals->verdict);
+    for (const AdamWShard& s : adamw_) in_.kernels.adamw(stream, s.parameter, s.gradient, s.first, s.second, s.count, s.step, verdict);
   }
   for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
     if (slot.tied_reader || in_.ema_decay <= 0) continue;
-    in_.kernels.average(stream, in_.memory.master(slot.parameter), in_.memory.average(slot.parameter), in_.ema_decay, &in_.totals->verdict);
+    in_.kernels.average(stream, in_.memory.master(slot.parameter), in_.memory.average(slot.parameter), in_.ema_decay, verdict);
   }
   // Where nothing was committed, neither masters nor amaxes changed.
   if (unit.value() + 1 == in_.layout.units.size()) amaxes_known_ = finds_amaxes;

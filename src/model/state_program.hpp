@@ -20,6 +20,8 @@ class StateProgram final : public ShardProgram {
     StepTotals* told = nullptr;        ///< host memory that the device reaches: as of the newest verdict, for `numbers`
     StepTotals* evaluation = nullptr;  ///< device memory: of the validation set; null where nothing is evaluated
     LossSum* evaluated = nullptr;      ///< host memory that the device reaches: as of the newest `evaluate`
+    VerdictSums* unit_sums = nullptr;  ///< device memory: of the newest unit verdict; null where the step follows the whole backward pass
+    Verdict* unit_verdicts = nullptr;  ///< device memory [unit], that of unit 0 unused
     DeviceId device;
     const HaltWord* halt = nullptr;
     std::vector<AdamWSettings> optimizer;  ///< [LaidParameter]
@@ -40,6 +42,7 @@ class StateProgram final : public ShardProgram {
   void reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) override;
   void all_reduce(Stream& stream, Unit unit, Communicator& dp_replicate) override;
   void verdict(Stream& stream, EpochId epoch, Step step, Communicator& world) override;
+  void unit_verdict(Stream& stream, EpochId epoch, Step step, Unit unit, Communicator& world) override;
   void evaluate(Stream& stream, Communicator& world) override;
   void optimize(Stream& stream, Step step, Unit unit, double learning_rate) override;
   [[nodiscard]] StepNumbers numbers() const override;

@@ -27,6 +27,7 @@ void check(const ModelDescription& model, const TrainingOptions& o) {
   if (o.world == 0 || o.rank >= o.world) refuse("rank " + std::to_string(o.rank) + " of a world of " + std::to_string(o.world));
   if (o.replicas == 0 || o.replica >= o.replicas) refuse("replica " + std::to_string(o.replica) + " of " + std::to_string(o.replicas));
   if (o.micro_batches == 0 || o.batch.tokens() == 0) refuse("a step needs at least one micro-batch of one token");
+  if (o.step_in_backward && o.micro_batches > 1 && !o.reduce_last) refuse("units step in the backward pass, but gradients are reduced with each micro-batch");
   if (o.compute != DType::f32 && o.compute != DType::bf16 && o.compute != DType::f64)
     refuse("compute type " + std::string(name_of(o.compute)) + "; it is float32 or bfloat16");
   if (o.compute == DType::f64 && o.float8.enable) refuse("fp8 beside float64");
@@ -66,8 +67,10 @@ std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) 
   return static_cast<std::size_t>(sizes.seq_len * model.head_dim) * (sizes.compute == DType::f64 ? sizeof(double) : sizeof(float));
 }
 
+std::size_t unit_verdict_bytes(std::size_t units) { return sizeof(VerdictSums) + units * sizeof(Verdict); }
+
 std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingOptions& options, const TrainingEstimate& e) {
-  const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches(), options.ema_decay > 0);
+  const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches(), options.ema_decay > 0, options.step_in_backward);
   const Placement state = options.offload ? Placement::host : Placement::device;
   std::vector<MemoryItem> items{{.kind = "fp32 masters", .bytes = shards.masters, .placement = state},
                                 {.kind = "optimizer moments", .bytes = shards.moments, .placement = state},
@@ -78,6 +81,7 @@ std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingO
                                 {.kind = "rotary table, totals", .bytes = rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals)},
                                 {.kind = "numbers of the step", .bytes = sizeof(StepTotals), .placement = Placement::host},
                                 {.kind = "saved activations", .bytes = e.tapes.peak_saved, .of_arena = true}};
+  if (options.step_in_backward) items.push_back({.kind = "verdicts of units", .bytes = unit_verdict_bytes(model.units.size())});
   if (options.evaluation.rows > 0) {
     const std::size_t more = std::max(e.evaluation.arena_bytes, e.tapes.arena_bytes) - e.tapes.arena_bytes;
     items.push_back({.kind = "validation", .bytes = more + rotary_bytes(model, e.evaluation.sizes) + sizeof(StepTotals)});
@@ -140,7 +144,7 @@ struct TrainingModel::Parts {
   Device& device;
   TrainingEstimate estimate;
   ShardMemory memory;
-  std::unique_ptr<Buffer> arena, rotary, totals, told, evaluation_rotary, evaluation_totals, evaluated;
+  std::unique_ptr<Buffer> arena, rotary, totals, unit_verdicts, told, evaluation_rotary, evaluation_totals, evaluated;
   TapeProgram compute;
   StateProgram shards;
   std::optional<TapeProgram> evaluation;
@@ -151,10 +155,14 @@ struct TrainingModel::Parts {
         options(with_nominal(std::move(o))),
         device(d),
         estimate(estimate_training(model, options)),
-        memory(estimate.layout, {options.rank, options.sums_micro_batches(), options.offload ? Placement::host : Placement::device, options.ema_decay > 0}, d),
+        memory(estimate.layout,
+               {options.rank, options.sums_micro_batches(), options.offload ? Placement::host : Placement::device, options.ema_decay > 0,
+                options.step_in_backward},
+               d),
         arena(d.allocate(std::max(estimate.tapes.arena_bytes, estimate.evaluation.arena_bytes), Placement::device)),
         rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
         totals(d.allocate(sizeof(StepTotals), Placement::device)),
+        unit_verdicts(options.step_in_backward ? d.allocate(unit_verdict_bytes(model.units.size()), Placement::device) : nullptr),
         told(d.allocate(sizeof(StepTotals), Placement::host)),
         evaluation_rotary(evaluates() ? d.allocate(rotary_bytes(model, estimate.evaluation.sizes), Placement::device) : nullptr),
         evaluation_totals(evaluates() ? d.allocate(sizeof(StepTotals), Placement::device) : nullptr),
@@ -189,6 +197,12 @@ struct TrainingModel::Parts {
   void reset_totals() const {
     const StepTotals none;
     device.upload_now(std::as_bytes(std::span(&none, 1)), totals->bytes());
+    if (unit_verdicts) {
+      std::vector<std::byte> empty(unit_verdicts->bytes().size());
+      new (empty.data()) VerdictSums();
+      for (std::size_t u = 0; u < model.units.size(); ++u) new (empty.data() + sizeof(VerdictSums) + u * sizeof(Verdict)) Verdict();
+      device.upload_now(empty, unit_verdicts->bytes());
+    }
     new (told->bytes().data()) StepTotals();
     if (!evaluates()) return;
     device.upload_now(std::as_bytes(std::span(&none, 1)), evaluation_totals->bytes());
@@ -204,8 +218,8 @@ struct TrainingModel::Parts {
   /// A tied parameter's gradient comes in two parts, which meet in the reduce.
   [[nodiscard]] bool in_place() const {
     const auto tied = [](const LaidParameter& p) { return p.tied; };
-    return options.gradients_in_place && options.world == 1 && options.micro_batches == 1 && estimate.layout.gradient == DType::f32 &&
-           std::ranges::none_of(estimate.layout.parameters, tied);
+    return options.gradients_in_place && !options.step_in_backward && options.world == 1 && options.micro_batches == 1 &&
+           estimate.layout.gradient == DType::f32 && std::ranges::none_of(estimate.layout.parameters, tied);
   }
   [[nodiscard]] std::vector<const float*> scales() const {
     std::vector<const float*> all(estimate.layout.parameters.size(), nullptr);
@@ -226,6 +240,8 @@ struct TrainingModel::Parts {
             .told = reinterpret_cast<StepTotals*>(told->bytes().data()),
             .evaluation = evaluates() ? evaluation_sums() : nullptr,
             .evaluated = evaluates() ? reinterpret_cast<LossSum*>(evaluated->bytes().data()) : nullptr,
+            .unit_sums = unit_verdicts ? reinterpret_cast<VerdictSums*>(unit_verdicts->bytes().data()) : nullptr,
+            .unit_verdicts = unit_verdicts ? reinterpret_cast<Verdict*>(unit_verdicts->bytes().data() + sizeof(VerdictSums)) : nullptr,
             .device = device.info().id,
             .halt = halt,
             .optimizer = std::move(settings),
@@ -242,7 +258,8 @@ struct TrainingModel::Parts {
   /// What the constructor takes from the device beside the shards.
   [[nodiscard]] std::size_t in_device() const {
     std::size_t sum = 0;
-    for (const auto* buffer : {&arena, &rotary, &totals, &evaluation_rotary, &evaluation_totals}) sum += *buffer ? (*buffer)->bytes().size() : 0;
+    for (const auto* buffer : {&arena, &rotary, &totals, &unit_verdicts, &evaluation_rotary, &evaluation_totals})
+      sum += *buffer ? (*buffer)->bytes().size() : 0;
     return sum;
   }
   [[nodiscard]] std::size_t allocated() const { return memory.bytes() + in_device() + told->bytes().size() + (evaluated ? evaluated->bytes().size() : 0); }

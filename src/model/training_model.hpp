@@ -23,6 +23,7 @@ struct TrainingOptions {
   std::uint32_t replica = 0, replicas = 1;  ///< in dp_replicate: copies of the sharded model
   bool reduce_last = false;                 ///< sum the micro-batches' gradients unsharded and reduce with the last
   bool gradients_in_place = false;          ///< backward writes gradients where they stay, if one rank holds the state and one micro-batch makes a step
+  bool step_in_backward = false;            ///< each unit steps as soon as its gradients are whole; one reduce a step, no clipping
   bool offload = false;                     ///< masters and moments lie in Placement::host
   DType compute = DType::f32;               ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
   Float8Options float8;
@@ -92,7 +93,7 @@ class TrainingModel {
   /// list them too, with rows 1, to be restored, and `replicated` says so.
   [[nodiscard]] StateTensors state();
   /// fp32 gradient shards under their parameters' names, of the loss's sum over the step divided by options().nominal_tokens, as the last
-  /// step left them. For inspection: no checkpoint holds them.
+  /// step left them; empty with step_in_backward. For inspection: no checkpoint holds them.
   [[nodiscard]] StateTensors gradients();
   /// The averages under the weights' own names; empty without ema_decay.
   [[nodiscard]] StateTensors averages();

@@ -15,6 +15,7 @@ struct OptimizerSettings {
   bool decay_norms_and_biases = true;
   std::vector<std::string> param_groups;  ///< lines of ParameterGroups
   double ema_decay = 0;                   ///< 0: no averages
+  bool early_step_in_backward = false;
 };
 
 inline void describe(Schema& schema, OptimizerSettings& s) {
@@ -38,7 +39,10 @@ inline void describe(Schema& schema, OptimizerSettings& s) {
       .at_least(0)
       .below(1);
   schema.ignored("implementation", "fused", "there is one implementation; torch's three compute the same numbers").one_of({"for-loop", "foreach", "fused"});
-  schema.not_built("early_step_in_backward", false, "each layer's step in the backward pass", "the step follows the whole backward pass");
+  schema.key(
+      "early_step_in_backward", &s.early_step_in_backward, KeyClass::epoch,
+      "each layer is updated in the backward pass, as soon as its gradients are reduced, so that gradients of two layers at a time take memory; needs "
+      "training.max_norm = 0 and training.guard.nonfinite = \"stop\", and parallelism.reduce_gradients = \"last\" where a step has several micro-batches");
 }
 
 /// [lr_scheduler]: warm-up, stable, decay.

@@ -39,7 +39,7 @@ class Compilation {
   };
 
   [[nodiscard]] std::uint32_t last_unit() const { return static_cast<std::uint32_t>(shape_.units.size()) - 1; }
-  [[nodiscard]] Fact last_optimize() const { return {OperationKind::optimize, Unit{last_unit()}, Micro{0}, false}; }
+  [[nodiscard]] Fact last_optimize() const { return {OperationKind::optimize, Unit{shape_.step_in_backward ? 0 : last_unit()}, Micro{0}, false}; }
 
   Index add(Fact fact, ActorKind actor, LaneKind lane, Nanos cost) {
     Draft draft;
@@ -131,17 +131,27 @@ class Compilation {
         const bool prefetch = u > 0 && gathers_for_backward(u - 1);
         if (prefetch && shape_.prefetch_before_reduce) add_gather(m, u - 1, true);
         add_reduce(m, u);
+        if (shape_.step_in_backward && is_last(m) && u > 0) add_verdict(Unit{u});
         if (prefetch && !shape_.prefetch_before_reduce) add_gather(m, u - 1, true);
       }
     }
-    const Index verdict = add({OperationKind::verdict, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.verdict);
+    const Index verdict = add_verdict(Unit{0});
+    for (std::uint32_t u = 1; u <= last_unit(); ++u) drafts_[verdict].after.push_back(whole_gradients(u));
+  }
+
+  /// Unit 0's is the step's; those of other units stand in a step that updates in the backward pass.
+  Index add_verdict(Unit unit) {
+    const Index verdict = add({OperationKind::verdict, unit, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.verdict);
     use(verdict, CommunicatorKind::world, sizeof(VerdictSums), DType::f64);
     operation(verdict).after_previous.push_back(last_optimize());
+    drafts_[verdict].after.push_back(whole_gradients(unit.value()));
+    return verdict;
+  }
+
+  /// The operation with which the unit's gradient shards hold the step's sum over all ranks.
+  [[nodiscard]] Index whole_gradients(std::uint32_t unit) const {
     const std::uint32_t last = shape_.micro_batches - 1;
-    for (std::uint32_t u = 0; u <= last_unit(); ++u) {
-      const OperationKind kind = sums_over_replicas(last, u) ? OperationKind::all_reduce : OperationKind::reduce;
-      drafts_[verdict].after.push_back(find({kind, Unit{u}, Micro{last}, false}));
-    }
+    return find({sums_over_replicas(last, unit) ? OperationKind::all_reduce : OperationKind::reduce, Unit{unit}, Micro{last}, false});
   }
 
   void add_computation() {
@@ -172,10 +182,13 @@ class Compilation {
   }
 
   void add_state_changes() {
-    const Index verdict = find({OperationKind::verdict, {}, {}, false});
-    for (std::uint32_t u = 0; u <= last_unit(); ++u) {
+    for (std::uint32_t i = 0; i <= last_unit(); ++i) {
+      const std::uint32_t u = shape_.step_in_backward ? last_unit() - i : i;
       const Index optimize = add({OperationKind::optimize, Unit{u}, {}, false}, ActorKind::sharding, LaneKind::optimizer, shape_.units[u].optimize);
-      drafts_[optimize].after.push_back(verdict);
+      drafts_[optimize].after.push_back(find({OperationKind::verdict, Unit{shape_.step_in_backward ? u : 0}, {}, false}));
+      if (shape_.step_in_backward && u >= 2) {  // whose gradient shard this one's becomes
+        drafts_[find({OperationKind::reduce, Unit{u - 2}, Micro{shape_.micro_batches - 1}, false})].after.push_back(optimize);
+      }
       operation(optimize).after_previous.push_back({OperationKind::snapshot, {}, {}, false});                // it reads what this overwrites
       if (shape_.keeps) operation(optimize).after_previous.push_back({OperationKind::keep, {}, {}, false});  // so does this
     }
@@ -330,6 +343,10 @@ Result<void> check(const PlanShape& shape, const SlotCounts& slots) {
   for (std::size_t i = 0; i < edge_count; ++i) {
     const auto edge = static_cast<EdgeKind>(i);
     if (slots.of(edge) == 0) return Error{std::string("[slots] ") + name_of(edge) + " = 0: nothing could ever be produced; give at least 1"};
+  }
+  if (shape.step_in_backward && shape.micro_batches > 1 && !shape.reduce_last) {
+    return Error{"a unit is updated in the backward pass when its gradients are whole, but these are reduced with each of the " +
+                 std::to_string(shape.micro_batches) + " micro-batches: sum them and reduce with the last"};
   }
   if (shape.weights_resident && slots.weights < shape.units.size()) {
     return Error{"weights are to stay resident, which takes one slot of weights for each of the " + std::to_string(shape.units.size()) +

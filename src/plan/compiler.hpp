@@ -30,6 +30,9 @@ struct PlanShape {
   bool weights_resident = false;       ///< gather once a step and keep: needs as many slots of `weights` as units
   std::uint32_t replicas = 1;          ///< of the sharded model; above 1, reduced gradients are summed over dp_replicate once a step
   bool reduce_last = false;            ///< sum micro-batches unsharded and reduce with the last; false: reduce each
+  /// Each unit is judged and updated as soon as its gradients are whole, and its gradient shard then serves the unit two further down: one
+  /// reduce a step (one micro-batch, or reduce_last).
+  bool step_in_backward = false;
 };
 
 /// The plan of one step kind: sharded, replicated or both, as the shape says. Errors: no units, no slots, residency with too few slots,

@@ -57,7 +57,7 @@ std::string describe_as_input(const Fact& fact) {
     case OperationKind::accumulate: return "summed gradients of " + layer(fact) + of_micro(fact);
     case OperationKind::reduce: return "reduced gradients of " + layer(fact) + of_micro(fact);
     case OperationKind::all_reduce: return "gradients of " + layer(fact) + " from all replicas";
-    case OperationKind::verdict: return "the verdict";
+    case OperationKind::verdict: return fact.unit == Unit{0} ? "the verdict" : "the verdict on " + layer(fact);
     case OperationKind::optimize: return "the optimizer of " + layer(fact);
     case OperationKind::snapshot: return "the snapshot";
     case OperationKind::keep: return "the snapshot in memory";
@@ -69,8 +69,8 @@ std::string describe_as_input(const Fact& fact) {
 std::string PlannedOperation::name() const {
   std::string text = name_of(fact.kind);
   switch (fact.kind) {
+    case OperationKind::verdict: return fact.unit == Unit{0} ? text : text + " " + layer(fact);
     case OperationKind::scales:
-    case OperationKind::verdict:
     case OperationKind::snapshot:
     case OperationKind::keep:
     case OperationKind::save:

@@ -70,7 +70,8 @@ OperationCosts::OperationCosts(const Inputs& in) : world_(in.options.world), rep
   // A batch's tokens are found, cut and copied on the host.
   load_ = nanos(static_cast<double>(in.options.batch.bytes()) / 200e6 + 20e-6);
   scales_ = memory(4 * fp8) + time_of(network, CollectiveKind::all_reduce, shard, static_cast<double>(e.layout.float8.converted.size()) * sizeof(float));
-  verdict_ = memory(4 * owned) + time_of(network, CollectiveKind::all_reduce, world, sizeof(VerdictSums));
+  const double judged = in.options.step_in_backward ? owned / static_cast<double>(e.units.size()) : owned;  // a unit's, on average
+  verdict_ = memory(4 * judged) + time_of(network, CollectiveKind::all_reduce, world, sizeof(VerdictSums));
   const auto state = static_cast<double>(in.state_bytes);
   snapshot_ = keep_ = host(state);
   save_ = nanos(state * static_cast<double>(std::min<std::int64_t>(network.ranks_per_host, world_ * replicas_)) / (in.cluster.recovery.disk_gbps * 1e9));

@@ -43,7 +43,8 @@ StampedRank::StampedRank(const StampedModel& model, std::uint32_t rank, Findings
       version_(model.units, first.value() - 1),
       sums_(model.units, std::vector<float>(gradient_count * shards())),
       shards_(model.units, std::vector<float>(gradient_count)),
-      decided_(first.value() - 1) {}
+      decided_(first.value() - 1),
+      judged_(model.units, first.value() - 1) {}
 
 void StampedRank::wrong(const std::string& text) {
   const std::string full = "rank " + std::to_string(rank_) + ": " + text;
@@ -171,6 +172,8 @@ struct StampedShard final : ShardProgram {
   void reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) override {
     const Step step{r.version_.at(unit.value()) + 1};
     r.check_gradients(gradients, step, micro, unit);
+    r.expect(!r.model_.step_in_backward || unit.value() + 2 >= r.model_.units || r.version_[unit.value() + 2] == step.value(),
+             "gradients are reduced into the place of a unit that was not updated", step, micro, unit);
     const auto* input = reinterpret_cast<const float*>(gradients.data());
     if (r.model_.reduce_last) {
       add_to_sums(micro, unit, gradients);
@@ -223,6 +226,18 @@ struct StampedShard final : ShardProgram {
     r.decided_ = step.value();
   }
 
+  void unit_verdict(Stream& stream, EpochId epoch, Step step, Unit unit, Communicator& world) override {
+    r.expect(r.model_.step_in_backward && unit.value() > 0, "one unit is judged in a step that judges all", step, {}, unit);
+    for (std::uint32_t micro = 0; micro < r.model_.micro_batches; ++micro)
+      r.expect(r.reduced_.contains({micro, unit.value()}), "a unit is judged before its gradients are whole", step, Micro{micro}, unit);
+    r.expect(r.model_.replicas == 1 || r.replicated_.contains(unit.value()), "a unit is judged before the sum over replicas", step, {}, unit);
+    double tag = verdict_tag(epoch.value(), step.value());
+    const double right = tag * r.model_.ranks;
+    world.all_reduce(stream, TensorView::contiguous(&tag, DType::f64, {1}), Reduction::sum);
+    r.expect(tag == right, "ranks judge other steps", step, {}, unit);
+    r.judged_[unit.value()] = step.value();
+  }
+
   void evaluate(Stream& stream, Communicator& world) override {
     const Step step{r.decided_};
     r.expect(r.evaluated_.size() == std::size_t{r.model_.units} * r.model_.evaluation_batches, "the validation's loss is summed before its last forward", step,
@@ -236,7 +251,8 @@ struct StampedShard final : ShardProgram {
   }
 
   void optimize(Stream&, Step step, Unit unit, double learning_rate) override {
-    r.expect(r.decided_ == step.value(), "the optimizer runs before the verdict", step, {}, unit);
+    const bool early = r.model_.step_in_backward && unit.value() > 0;
+    r.expect((early ? r.judged_[unit.value()] : r.decided_) == step.value(), "the optimizer runs before the verdict", step, {}, unit);
     r.expect(r.version_.at(unit.value()) + 1 == step.value(), "the optimizer runs twice, or has left out a step", step, {}, unit);
     r.version_[unit.value()] = step.value();
     r.numbers_.learning_rate = learning_rate;

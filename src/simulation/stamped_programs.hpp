@@ -19,6 +19,7 @@ struct StampedModel {
   std::uint32_t evaluation_batches = 0;   ///< behind a step's micro-batches, after steps that evaluate
   std::uint32_t replicas = 1;             ///< ranks / replicas share one copy of the state
   bool reduce_last = false;               ///< what is reduced is the sum of all micro-batches
+  bool step_in_backward = false;          ///< each unit is judged and updated by itself
   std::uint64_t seed = 0;                 ///< of the loss
   std::uint64_t rows = 0;                 ///< of a step, dealt to the ranks in turn; a micro-batch holds one, or padding; 0: no padding
   std::function<bool()> after_a_failure;  ///< true: what goes wrong from now on fails its operation and is no finding; empty: never
@@ -72,6 +73,7 @@ class StampedRank {
   std::set<std::uint32_t> replicated_;                           ///< units of the running step, summed over the replicas
   std::vector<std::vector<float>> sums_, shards_;                ///< by unit: of all parts, unsharded; of the own part, reduced
   std::uint64_t decided_ = 0;                                    ///< last step with a verdict
+  std::vector<std::uint64_t> judged_;                            ///< by unit: last step with a verdict on it alone
   std::uint64_t bytes_gathered_ = 0, bytes_reduced_ = 0;
   StepNumbers numbers_;
 };

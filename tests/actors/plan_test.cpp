@@ -102,6 +102,34 @@ TEST(Plan, SumsOverReplicasOnceAStepBehindTheLastReduceOfEachUnitAndBeforeTheVer
   EXPECT_EQ(plan_of(shape).hash(CommunicatorKind::dp_shard), plan.hash(CommunicatorKind::dp_shard));
 }
 
+TEST(Plan, StepsEachUnitInTheBackwardPassBehindAVerdictOfItsOwnWhenAskedTo) {
+  PlanShape shape = shape_of(4);
+  shape.step_in_backward = true;
+  shape.weights_resident = true;
+  const Plan plan = plan_of(shape, slots_of(4, 2), StepKind::train_and_snapshot);
+  EXPECT_THAT(names_on(plan, LaneKind::comm), ElementsAre("gather L0", "gather L1", "gather L2", "gather L3", "reduce L3", "verdict L3", "reduce L2",
+                                                          "verdict L2", "reduce L1", "verdict L1", "reduce L0", "verdict"));
+  EXPECT_THAT(names_on(plan, LaneKind::optimizer), ElementsAre("optimize L3", "optimize L2", "optimize L1", "optimize L0"));
+  const auto at = [&](const std::string& name) { return OperationIndex{static_cast<std::uint32_t>(place(plan, name))}; };
+  EXPECT_THAT(plan[at("optimize L3")].after, ElementsAre(at("verdict L3")));
+  EXPECT_THAT(plan[at("optimize L3")].after_previous, ElementsAre(Fact{OperationKind::snapshot, {}, {}, false}))
+      << "a copy of the state comes before all writing";
+  EXPECT_THAT(plan[at("reduce L1")].after, ElementsAre(at("backward L1"), at("optimize L3"))) << "whose gradients lie in the same place";
+  EXPECT_THAT(plan[at("snapshot")].after, ElementsAre(at("optimize L0")));
+  EXPECT_THAT(plan[at("gather L0")].after_previous, ElementsAre(Fact{OperationKind::optimize, Unit{0}, {}, false}));
+  EXPECT_LT(at("optimize L3"), at("reduce L1")) << "while the backward pass goes on";
+}
+
+TEST(Plan, RefusesToStepInTheBackwardPassWhereGradientsAreReducedWithEachMicroBatch) {
+  PlanShape shape = shape_of(2, 2);
+  shape.step_in_backward = true;
+  const Result<Plan> plan = compile_plan(shape, SlotCounts{}, StepKind::train);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_THAT(plan.error().message, HasSubstr("reduced with each of the 2 micro-batches: sum them and reduce with the last"));
+  shape.reduce_last = true;
+  EXPECT_THAT(names_on(plan_of(shape), LaneKind::optimizer), ElementsAre("optimize L1", "optimize L0"));
+}
+
 TEST(Plan, RefusesResidencyWithTooFewSlotsAndSaysSo) {
   PlanShape shape = shape_of(3);
   shape.weights_resident = true;

@@ -1,32 +1,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
 #include <utility>
 
-#include "tests/support/virtual_world_cluster.hpp"
+#include "tests/flow/whole_runs.hpp"
 
 /// Epochs with other ranks or another configuration, under the virtual clock.
 namespace troupe {
 namespace {
 
-/// Of each test; TROUPE_SEEDS sets more, for a long run.
-std::uint64_t seeds_from_environment() {
-  const char* text = std::getenv("TROUPE_SEEDS");
-  return text == nullptr ? 20 : std::strtoull(text, nullptr, 10);
-}
-const std::uint64_t seeds = seeds_from_environment();
+const std::uint64_t seeds = seeds_or(20);
 
 FlowKnobs knobs_of(std::uint64_t seed) {
-  FlowKnobs knobs = draw_knobs(seed, static_cast<std::uint32_t>(2 + seed % 5));
-  if (knobs.ranks % knobs.replicas != 0) knobs.replicas = 1;
-  knobs.steps = 5 + seed % 5;
-  knobs.keep_every = static_cast<std::uint32_t>(seed % 4);
-  knobs.keep = Nanos{static_cast<Nanos::rep>(seed % 7) * 1'000'000};
-  if (knobs.overflow_step > 0) knobs.overflow_step = 1 + seed % knobs.steps;
+  FlowKnobs knobs = draw_run(seed, static_cast<std::uint32_t>(2 + seed % 5), 5 + seed % 5);
+  knobs.step_in_backward = knobs.step_in_backward && knobs.reduce_last;  // fewer ranks take more micro-batches
   return knobs;
 }
 
@@ -38,23 +28,6 @@ std::unique_ptr<VirtualCluster> cluster_of(const FlowKnobs& knobs, bool shrink =
 
 std::vector<StepRecord> undisturbed(const FlowKnobs& knobs) { return cluster_of(knobs)->run().steps; }
 
-/// The run ended well and told each step once, with the loss, the norm and the data of the undisturbed run: whatever ranks each step ran on.
-void expect_same_run(const FlowKnobs& knobs, const VirtualCluster& cluster, const VirtualCluster::Result& result, const std::vector<StepRecord>& whole) {
-  EXPECT_EQ(result.flow.findings, "") << describe(knobs);
-  ASSERT_TRUE(result.end) << describe(knobs) << "\n" << result.flow.end.report;
-  EXPECT_TRUE(result.end->ok) << describe(knobs) << "\n" << result.end->cause;
-  EXPECT_TRUE(result.stuck.empty()) << describe(knobs);
-  EXPECT_EQ(cluster.open_operations(), 0) << describe(knobs);
-  ASSERT_EQ(result.steps.size(), whole.size()) << describe(knobs);
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    EXPECT_EQ(result.steps[i].step, Step{i + 1}) << describe(knobs);
-    EXPECT_EQ(result.steps[i].common.loss, whole[i].common.loss) << describe(knobs);
-    EXPECT_EQ(result.steps[i].common.grad_norm, whole[i].common.grad_norm) << describe(knobs);
-    EXPECT_EQ(result.steps[i].common.digest, whole[i].common.digest) << describe(knobs) << ", step " << i + 1;
-    EXPECT_EQ(result.steps[i].total_tokens, whole[i].total_tokens) << describe(knobs);
-  }
-}
-
 ChangeRequest request(const std::string& change, std::uint32_t join = 0, std::uint32_t leave = 0) {
   ChangeRequest wanted;
   if (!change.empty()) wanted.set = {change};
@@ -62,10 +35,6 @@ ChangeRequest request(const std::string& change, std::uint32_t join = 0, std::ui
   wanted.leave = leave;
   wanted.by = "somebody";
   return wanted;
-}
-
-void kill_at(VirtualCluster& cluster, Nanos moment, std::uint32_t victim) {
-  cluster.world().clock().at(moment, [&cluster, victim] { cluster.kill(victim, Nanos{1'000'000}); });
 }
 
 TEST(Elastic, ThoseThatAreLeftGoOnWithEveryRowOnceInTheGlobalOrder) {

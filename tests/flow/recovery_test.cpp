@@ -1,34 +1,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
 #include <utility>
 
-#include "tests/support/virtual_world_cluster.hpp"
+#include "tests/flow/whole_runs.hpp"
 
 namespace troupe {
 namespace {
 
-/// Of each test; TROUPE_SEEDS sets more, for a long run.
-std::uint64_t seeds_from_environment() {
-  const char* text = std::getenv("TROUPE_SEEDS");
-  return text == nullptr ? 50 : std::strtoull(text, nullptr, 10);
-}
-const std::uint64_t seeds = seeds_from_environment();
+const std::uint64_t seeds = seeds_or(50);
 
-/// The knobs of a seed for one to eight ranks, with more steps than most, and a snapshot in memory every one to three of them or none.
-FlowKnobs knobs_of(std::uint64_t seed) {
-  FlowKnobs knobs = draw_knobs(seed, static_cast<std::uint32_t>(1 + seed % 8));
-  if (knobs.ranks % knobs.replicas != 0) knobs.replicas = 1;
-  knobs.steps = 4 + seed % 5;
-  knobs.keep_every = static_cast<std::uint32_t>(seed % 4);
-  knobs.keep = Nanos{static_cast<Nanos::rep>(seed % 7) * 1'000'000};
-  if (knobs.overflow_step > 0) knobs.overflow_step = 1 + seed % knobs.steps;
-  return knobs;
-}
+FlowKnobs knobs_of(std::uint64_t seed) { return draw_run(seed, static_cast<std::uint32_t>(1 + seed % 8), 4 + seed % 5); }
 
 std::unique_ptr<VirtualCluster> recovering_cluster(const FlowKnobs& knobs) {
   auto cluster = std::make_unique<VirtualCluster>(knobs);
@@ -45,28 +30,6 @@ Undisturbed undisturbed(const FlowKnobs& knobs) {
   EXPECT_EQ(result.flow.findings, "") << describe(knobs);
   EXPECT_EQ(result.recoveries, 0U) << describe(knobs);
   return {result.steps, result.flow.elapsed};
-}
-
-/// The run ended well, told each step once, and told what the undisturbed run told.
-void expect_same_run(const FlowKnobs& knobs, const VirtualCluster& cluster, const VirtualCluster::Result& result, const Undisturbed& whole) {
-  EXPECT_EQ(result.flow.findings, "") << describe(knobs);
-  ASSERT_TRUE(result.end) << describe(knobs) << "\n" << result.flow.end.report;
-  EXPECT_TRUE(result.end->ok) << describe(knobs) << "\n" << result.end->cause;
-  EXPECT_TRUE(result.stuck.empty()) << describe(knobs);
-  EXPECT_EQ(cluster.open_operations(), 0) << describe(knobs);
-  ASSERT_EQ(result.steps.size(), whole.steps.size()) << describe(knobs);
-  for (std::size_t i = 0; i < whole.steps.size(); ++i) {
-    EXPECT_EQ(result.steps[i].step, Step{i + 1}) << describe(knobs);
-    EXPECT_EQ(result.steps[i].common.loss, whole.steps[i].common.loss) << describe(knobs);
-    EXPECT_EQ(result.steps[i].common.grad_norm, whole.steps[i].common.grad_norm) << describe(knobs);
-    EXPECT_EQ(result.steps[i].common.outcome, whole.steps[i].common.outcome) << describe(knobs);
-    EXPECT_EQ(result.steps[i].common.digest, whole.steps[i].common.digest) << describe(knobs);
-    EXPECT_EQ(result.steps[i].total_tokens, whole.steps[i].total_tokens) << describe(knobs);
-  }
-}
-
-void kill_at(VirtualCluster& cluster, Nanos moment, std::uint32_t victim, Nanos notice) {
-  cluster.world().clock().at(moment, [&cluster, victim, notice] { cluster.kill(victim, notice); });
 }
 
 TEST(Recovery, AProcessKilledAtAnyMomentIsStartedAgainAndTheRunTellsWhatTheUndisturbedOneTells) {
@@ -87,7 +50,7 @@ TEST(Recovery, AProcessKilledAtAnyMomentIsStartedAgainAndTheRunTellsWhatTheUndis
     const auto result = cluster->run();
     if (result.recoveries == 0) continue;  // before all had joined, or in the drain
     ++struck;
-    expect_same_run(knobs, *cluster, result, whole);
+    expect_same_run(knobs, *cluster, result, whole.steps);
     EXPECT_EQ(result.respawns, 1U) << describe(knobs);
     EXPECT_EQ(once()->run().flow.timed_hash, result.flow.timed_hash) << "repeatable trace, " << describe(knobs);
     from_memory += result.epochs.back().restore.place == EpochOrigin::Place::memory ? 1 : 0;
@@ -119,7 +82,7 @@ TEST(Recovery, ASecondProcessMayDieWithTheFirstOrWhileTheJobRecovers) {
     };
     const auto result = cluster->run();
     if (result.recoveries == 0) continue;
-    expect_same_run(knobs, *cluster, result, whole);
+    expect_same_run(knobs, *cluster, result, whole.steps);
     twice += result.respawns == 2 ? 1 : 0;
   }
   EXPECT_GE(twice, seeds / 3);
@@ -139,7 +102,7 @@ TEST(Recovery, AProcessThatDiesWhileASnapshotIsCopiedOrSealedLosesNothing) {
       kill_at(of, of.world().clock().now() + Nanos{static_cast<Nanos::rep>(seed * 7919 % 8'000'000)}, static_cast<std::uint32_t>(seed % knobs.ranks), {});
     };
     const auto result = cluster->run();
-    if (result.recoveries > 0) expect_same_run(knobs, *cluster, result, whole);
+    if (result.recoveries > 0) expect_same_run(knobs, *cluster, result, whole.steps);
   }
 }
 
@@ -157,7 +120,7 @@ TEST(Recovery, AFailedOperationEndsTheEpochAndNotTheRunNorAnyProcess) {
     const auto result = cluster->run();
     if (result.recoveries == 0) continue;
     ++struck;
-    expect_same_run(knobs, *cluster, result, whole);
+    expect_same_run(knobs, *cluster, result, whole.steps);
     EXPECT_EQ(result.respawns, 0U) << describe(knobs);
   }
   EXPECT_GE(struck, seeds / 2);
@@ -177,7 +140,7 @@ TEST(Recovery, ASnapshotThatCannotBeReadIsPassedOverForTheOneBeforeAndThenForThe
     kill_at(of, of.world().clock().now(), 1, {});
   };
   const auto result = cluster->run();
-  expect_same_run(knobs, *cluster, result, whole);
+  expect_same_run(knobs, *cluster, result, whole.steps);
   ASSERT_EQ(result.epochs.size(), 4U);
   EXPECT_EQ(result.epochs[1].restore.place, EpochOrigin::Place::memory);
   EXPECT_EQ(result.epochs[2].restore.place, EpochOrigin::Place::memory);

@@ -37,6 +37,7 @@ TEST(Seeds, EveryInvariantHoldsForEveryMeshOfEightRanksAndEveryPlan) {
         knobs.reduce_last = reduce_last;
         knobs.weights_resident = resident;
         knobs.micro_batches = 2;
+        knobs.step_in_backward = reduce_last;
         if (resident) knobs.slots.weights = knobs.layers;
         const FlowResult result = run_twice(knobs);
         EXPECT_EQ(result.findings, "") << describe(knobs);

@@ -38,6 +38,7 @@ class ForgetsASum final : public ShardProgram {
     if (unit.value() > 0) inner_->all_reduce(on, unit, dp_replicate);
   }
   void verdict(Stream& on, EpochId epoch, Step step, Communicator& world) override { inner_->verdict(on, epoch, step, world); }
+  void unit_verdict(Stream& on, EpochId epoch, Step step, Unit unit, Communicator& world) override { inner_->unit_verdict(on, epoch, step, unit, world); }
   void optimize(Stream& on, Step step, Unit unit, double learning_rate) override { inner_->optimize(on, step, unit, learning_rate); }
   [[nodiscard]] StepNumbers numbers() const override { return inner_->numbers(); }
 

@@ -81,6 +81,7 @@ PlanShape shape_of(const FlowKnobs& k) {
   shape.replicas = k.replicas;
   shape.weights_resident = k.weights_resident;
   shape.reduce_last = k.reduce_last;
+  shape.step_in_backward = k.step_in_backward;
   return shape;
 }
 
@@ -124,6 +125,7 @@ FlowKnobs draw_knobs(std::uint64_t seed, std::uint32_t ranks) {
   if (k.weights_resident) k.slots.weights = std::max(k.slots.weights, k.layers);
   k.evaluate_every = within(0, 2);
   k.evaluation_batches = static_cast<std::uint32_t>(within(1, 3));
+  k.step_in_backward = (k.reduce_last || k.micro_batches == 1) && within(0, 1) == 0;
   return k;
 }
 
@@ -133,8 +135,9 @@ std::string describe(const FlowKnobs& k) {
        << ", steps " << k.steps << " (" << k.begun_ahead << " ahead), snapshot every " << k.snapshot_every << ", " << k.evaluation_batches
        << " evaluated every " << k.evaluate_every << ", slots " << k.slots.batches << "/" << k.slots.weights << "/" << k.slots.gradients << "/"
        << k.slots.snapshots << (k.device_order ? ", one order per device" : "") << (k.replicas > 1 ? ", replicas " + std::to_string(k.replicas) : "")
-       << (k.reduce_last ? ", reduce the last" : "") << (k.weights_resident ? ", weights stay" : "") << (k.work_at_start ? ", work at start" : "")
-       << (k.fp8_scales ? ", fp8" : "") << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter " << k.jitter;
+       << (k.reduce_last ? ", reduce the last" : "") << (k.step_in_backward ? ", step in backward" : "") << (k.weights_resident ? ", weights stay" : "")
+       << (k.work_at_start ? ", work at start" : "") << (k.fp8_scales ? ", fp8" : "") << (k.prefetch_before_reduce ? "" : ", reduce first") << ", jitter "
+       << k.jitter;
   return text.str();
 }
 
@@ -183,6 +186,7 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
                      .evaluation_batches = k.evaluation_batches,
                      .replicas = k.replicas,
                      .reduce_last = k.reduce_last,
+                     .step_in_backward = k.step_in_backward,
                      .seed = k.seed,
                      .rows = k.rows,
                      .after_a_failure = {},

@@ -37,7 +37,8 @@ struct FlowKnobs {
   double jitter = 0;
   bool fp8_scales = false, prefetch_before_reduce = true, work_at_start = false, device_order = false;
   bool weights_resident = false, reduce_last = false;
-  bool plain_layers = false;  ///< every unit alike, as probe p13: re-gathered for its backward; else the first and last are special
+  bool step_in_backward = false;  ///< one reduce a step: one micro-batch, or reduce_last
+  bool plain_layers = false;      ///< every unit alike, as probe p13: re-gathered for its backward; else the first and last are special
   Nanos letter_delay{0}, handler_delay{0};
   std::uint64_t overflow_step = 0;  ///< this step's loss is not finite; 0: none
   std::uint64_t rows = 0;           ///< of a step; 0: what the micro-batches of all ranks hold

@@ -14,6 +14,7 @@ RUNS = {
     "two replicas, three micro-batches summed": (2, ["--parallelism.data_parallel_replicate_degree", "2", "--training.global_batch_size", "6",
                                                      "--parallelism.reduce_gradients", "last"]),
     "two replicas of two shards, bf16": (4, ["--parallelism.data_parallel_replicate_degree", "2", "--training.mixed_precision_param", "bfloat16"]),
+    "two shards, layers updated in the backward pass": (2, ["--optimizer.early_step_in_backward", "--training.max_norm", "0", "--training.guard.nonfinite", "stop"]),
     "three shards, weights kept, more slots": (3, ["--parallelism.fsdp_reshard_after_forward", "never", "--slots.gradients", "3",
                                                    "--optimizer.ema_decay", "0.9"]),
 }

@@ -144,6 +144,41 @@ class NumericsTest(unittest.TestCase):
         self.assertIn("optimizer.param_groups: no parameter of llama3 debugmodel is left for match=bias", output)
         self.train(job, "--optimizer.param_groups=match=norm weight_decay=0", "--optimizer.decay_norms_and_biases=false", "--overwrite")
 
+    EARLY = ("--optimizer.early_step_in_backward", "--training.guard.nonfinite=stop")
+
+    def test_layers_updated_in_the_backward_pass_have_the_same_weights_in_less_memory(self):
+        for ranks, options in ((1, ()), (2, ("--training.global_batch_size=4", "--parallelism.reduce_gradients=last"))):
+            runs = []
+            for early in ((), self.EARLY):
+                job = self.job(steps=5)
+                self.train(job, "--training.max_norm=0", *options, *early, ranks=ranks)
+                runs.append((tensors(job.run / "checkpoint/step-5"), job.metrics()))
+            (late_state, late), (early_state, early) = runs
+            self.assertEqual(early_state, late_state)
+            for one, other in zip(early, late, strict=True):
+                self.assertEqual([one[key] for key in ("loss", "lr", "digest", "outcome")], [other[key] for key in ("loss", "lr", "digest", "outcome")])
+                self.assertAlmostEqual(one["grad_norm"] / other["grad_norm"], 1, 12)  # the squares of its parts are summed in another order
+                self.assertLess(one["arena_peak_bytes"], other["arena_peak_bytes"])
+
+    def test_what_an_update_in_the_backward_pass_cannot_do_is_refused_with_what_to_do(self):
+        job = self.job(steps=1)
+        for options, wrong in ((("--training.max_norm=1.5", *self.EARLY), "training.max_norm = 1.5 clips to it: set training.max_norm = 0"),
+                               (("--training.max_norm=0", self.EARLY[0]), "set training.guard.nonfinite = \"stop\""),
+                               (("--training.max_norm=0", *self.EARLY, "--training.global_batch_size=2"), "set parallelism.reduce_gradients = \"last\"")):
+            code, output = job.train("--nproc", 1, *options)
+            self.assertNotEqual(code, 0, output)
+            self.assertIn("optimizer.early_step_in_backward: ", output)
+            self.assertIn(wrong, output)
+        self.train(job, "--training.max_norm=0", *self.EARLY, "--overwrite")
+
+    def test_a_step_that_wrote_half_a_state_before_its_gradients_were_found_bad_is_never_sealed(self):
+        job = self.job()
+        code, output = job.train("--nproc", 2, *self.EXPLODE, *self.EARLY, "--training.max_norm=0", "--checkpoint.interval=1", "--elastic.policy=respawn",
+                                 "--elastic.memory_interval=1")
+        self.assertEqual(code, 1, output)
+        self.assertIn("are not used, nor saved", output)
+        self.assertEqual([name for name in job.checkpoints() if name.startswith("step-") and "tmp" not in name], ["step-1"], output)
+
     EXPLODE = ("--optimizer.lr=1e30", "--lr_scheduler.warmup_steps=0", "--training.steps=4")
 
     def test_steps_that_are_not_finite_are_skipped_counted_and_journalled(self):

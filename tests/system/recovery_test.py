@@ -95,6 +95,22 @@ class RecoveryTest(unittest.TestCase):
         self.assertEqual(told(self.job), self.undisturbed[:32])
         self.assertEqual(self.job.workers(), [])
 
+    # Others have updated some of their layers by then, and this one some of its own: a state of no step.
+    def test_a_process_that_dies_between_two_updates_within_a_backward_pass_costs_nothing(self):
+        early = ("--optimizer.early_step_in_backward", "--training.max_norm", 0, "--training.guard.nonfinite", "stop")
+        whole = Job(steps=60, checkpoint=False)
+        self.addCleanup(whole.remove)
+        code, output = whole.train("--nproc", 4, *early)
+        self.assertEqual(code, 0, output)
+        for layer in (3, 1, 0):
+            self.job = Job(steps=60, checkpoint=False)
+            self.addCleanup(self.job.remove)
+            code, output = self.job.train("--nproc", 4, *RESPAWN, "--elastic.memory_interval", 4, *early,
+                                          "--faults.rules", f"site=lane kind=optimize unit={layer} rank=2 step=33 action=crash")
+            self.assertEqual(code, 0, output)
+            self.assertEqual(len(journal(self.job, "epoch")), 2, output)
+            self.assertEqual(told(self.job), told(whole), output)
+
     def test_a_process_of_several_ranks_takes_them_all_along_and_brings_them_back(self):
         self.job = Job(steps=self.STEPS, checkpoint=False)
         self.addCleanup(self.job.remove)

@@ -165,8 +165,9 @@ RooflineStep roofline_of(const Estimate& e, double peak) {
   const Fact first_gather{OperationKind::gather, Unit{0}, Micro{0}, false};
   for (const PlannedOperation& operation : e.job.plans.train.operations) {
     const double time = seconds_of(costs.of(operation));
-    const bool at_end = operation.lane == LaneKind::optimizer || operation.fact.kind == OperationKind::verdict ||
-                        operation.fact.kind == OperationKind::scales || operation.fact == first_gather;
+    const bool of_state = operation.lane == LaneKind::optimizer || operation.fact.kind == OperationKind::verdict;
+    const bool in_backward = of_state && e.job.options.step_in_backward && operation.fact.unit != Unit{0};
+    const bool at_end = (of_state && !in_backward) || operation.fact.kind == OperationKind::scales || operation.fact == first_gather;
     if (at_end)
       step.end += time;
     else if (operation.lane == LaneKind::comm)

@@ -63,6 +63,7 @@ SimulatedJobOptions simulated_job_of(const Estimate& e, const JobConfig& config,
   job.units = static_cast<std::uint32_t>(e.training.units.size());
   job.micro_batches = e.job.options.micro_batches;
   job.reduce_last = e.job.options.sums_micro_batches();
+  job.step_in_backward = e.job.options.step_in_backward;
   job.shards = full ? e.job.options.world : std::min(e.job.options.world, 2U);
   job.replicas = full ? e.job.options.replicas : std::min(e.job.options.replicas, 2U);
   job.cost = [costs](const PlannedOperation& operation) { return costs.of(operation); };

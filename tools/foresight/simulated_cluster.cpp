@@ -88,6 +88,7 @@ class Cluster::Body final : public RankBody {
                        .micro_batches = o.micro_batches,
                        .replicas = o.replicas,
                        .reduce_last = o.reduce_last,
+                       .step_in_backward = o.step_in_backward,
                        .seed = 1,
                        .after_a_failure = [&world = cluster.world_] { return !world.invariants().first_failure().empty(); },
                        .overflows = {}};

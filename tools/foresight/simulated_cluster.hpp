@@ -28,6 +28,7 @@ struct SimulatedJobOptions {
   SlotCounts slots;
   std::uint32_t units = 1, micro_batches = 1;
   bool reduce_last = false;                ///< what is reduced is the sum of all micro-batches
+  bool step_in_backward = false;           ///< each unit is judged and updated by itself
   std::uint32_t shards = 1, replicas = 1;  ///< that are simulated; their product are the ranks
   std::function<Nanos(const PlannedOperation&)> cost;
   double contention = 0;   ///< NetworkModel::contention

@@ -178,6 +178,7 @@ CoordinatorOptions coordinator_options(const JobConfig& config, const PreparedRu
   options.spike_window = static_cast<std::size_t>(config.training.guard.spike_window);
   options.set_aside = [checkpoints = run.checkpoints, &log](Step after, Step until) { checkpoints->set_aside(after, until, log); };
   options.train_timeout_at = [live = run.live](Step step) { return live->train_timeout(step); };
+  options.steps_in_backward = config.optimizer.early_step_in_backward;
   options.steps.last_step = Step{static_cast<std::uint64_t>(config.training.steps)};
   options.steps.learning_rate = [live = run.live](Step step) { return live->learning_rate(step); };
   options.steps.save_at_stop = config.checkpoint.saves();

@@ -53,6 +53,7 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   options.groups = ParameterGroups::of(config.optimizer).value();  // checked with the configuration
   options.ema_decay = config.optimizer.ema_decay;
   options.max_norm = config.training.max_norm;
+  options.step_in_backward = config.optimizer.early_step_in_backward;
   if (config.model.extensions) {
     if (const auto loss = config.model.extensions->losses.find(config.training.loss); loss != config.model.extensions->losses.end())
       options.loss = loss->second;
@@ -83,6 +84,7 @@ PlanShape shape_of(const TrainingEstimate& estimate, const TrainingOptions& opti
   shape.weights_resident = reshard == "never";
   shape.replicas = options.replicas;
   shape.reduce_last = options.sums_micro_batches();
+  shape.step_in_backward = options.step_in_backward;
   shape.fp8_scales = options.float8.gathers_codes() && !estimate.layout.float8.converted.empty();
   shape.keeps = keeps;
   shape.scales_bytes = estimate.layout.float8.converted.size() * sizeof(float);
@@ -169,6 +171,10 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
   if (const std::string pattern = job.options.groups.unused(names_of(job.model)); !pattern.empty())
     return Error{"optimizer.param_groups: no parameter of " + job.model.name + " is left for match=" + pattern + "; the first is " +
                  names_of(job.model).front()};
+  if (job.options.step_in_backward && job.options.micro_batches > 1 && !job.options.reduce_last)
+    return Error{"optimizer.early_step_in_backward: a step has " + std::to_string(job.options.micro_batches) +
+                 " micro-batches, and gradients are reduced with each of them (parallelism.reduce_gradients = \"every\"), which takes memory for all layers: "
+                 "set parallelism.reduce_gradients = \"last\", or one micro-batch (training.global_batch_size)"};
   if (evaluation_batches > 0)
     job.options.evaluation = {static_cast<std::uint32_t>(config.validation.local_batch_size), static_cast<std::uint32_t>(config.validation.seq_len),
                               config.data.isolate_documents};

@@ -43,9 +43,9 @@ void tell_mesh(Log& log, const JobConfig& config, const TrainingJob& job, std::u
   log.info(fmt::format("mesh: dp_replicate {} × dp_shard {} = {} ranks; {} micro-batch{} of {} × {} tokens a rank and step{}", o.replicas, o.world, world_size,
                        o.micro_batches, o.micro_batches == 1 ? "" : "es", o.batch.rows, o.batch.seq_len,
                        rows < held ? fmt::format(", {} rows of the {} padding", held - rows, held) : ""));
-  log.info(fmt::format("mesh: weights {}; gradients {}{}", job.shape.weights_resident ? "gathered once a step and kept" : "gathered for forward and backward",
+  log.info(fmt::format("mesh: weights {}; gradients {}{}{}", job.shape.weights_resident ? "gathered once a step and kept" : "gathered for forward and backward",
                        job.shape.reduce_last ? "summed over micro-batches, reduced with the last" : "reduced after each micro-batch",
-                       o.replicas > 1 ? ", summed over replicas once a step" : ""));
+                       o.replicas > 1 ? ", summed over replicas once a step" : "", o.step_in_backward ? "; each layer is updated in the backward pass" : ""));
 }
 
 void tell_recompute(Log& log, const ActivationCheckpointSettings& settings, const TrainingEstimate& estimate) {
