@@ -100,7 +100,7 @@ TEST_F(AgentMemoryTest, AFlippedBitIsFound) {
   const auto program = make_keep_program(state.tensors(), {}, memory);
   (void)program->keep(stream_, EpochId{1}, Step{5}, 0);
   const char flipped = 1;
-  ASSERT_EQ(::pwrite(descriptor_, &flipped, 1, (off_t{1} << 40) + 4096 + 100001), 1);
+  ASSERT_EQ(::pwrite(descriptor_, &flipped, 1, (off_t{1} << 39) + 4096 + 100001), 1);
   const auto damaged = restore_kept(state.tensors(), {}, memory, 0, EpochId{1}, Step{5});
   ASSERT_FALSE(damaged);
   EXPECT_NE(damaged.error().message.find("is damaged"), std::string::npos) << damaged.error().message;
@@ -182,7 +182,7 @@ TEST_F(AgentMemoryTest, OfReplicasADamagedOneIsPassedOverAndMissingRowsAreNamed)
   }
   AgentMemory memory(descriptor_, 0);
   const float damaged = 99;  // the last row's last value: behind the table, its hashes and 8 rows
-  ASSERT_EQ(::pwrite(descriptor_, &damaged, sizeof damaged, (off_t{1} << 40) + 4096 + last_value_of(memory, 26)), static_cast<ssize_t>(sizeof damaged));
+  ASSERT_EQ(::pwrite(descriptor_, &damaged, sizeof damaged, (off_t{1} << 39) + 4096 + last_value_of(memory, 26)), static_cast<ssize_t>(sizeof damaged));
   Dealt part(0, 9, false);
   ASSERT_TRUE(restore_kept(part.tensors(), {}, memory, 0, EpochId{1}, Step{5}));
   EXPECT_EQ(part.rows, Dealt(0, 9, true).rows) << "the other rank's";
