@@ -75,7 +75,10 @@ void casts(const Scalars& scalars) {
   }
   float* rstd = random_array<float>(T);
   report_bytes("K2 norm + cast, transposed alone, 4096 columns", 3.0 * T * D, [&](int i) {
-    cast_transpose(nullptr, {x[i], Element::bf16, scalars.amax, Element::e4m3, T, D, nullptr, turned[i], nullptr, nullptr, rstd, x[i]});
+    CastTranspose normed{x[i], Element::bf16, scalars.amax, Element::e4m3, T, D, nullptr, turned[i]};
+    normed.rstd = rstd;
+    normed.norm_weight = x[i];
+    cast_transpose(nullptr, normed);
   });
   report_bytes("amax, 4096 columns", 2.0 * T * D, [&](int i) { amax(nullptr, x[i], Element::bf16, T * D, scalars.amax + 1, false); });
   report_bytes("quantize, 14336 columns", 3.0 * T * F, [&](int i) { quantize(nullptr, x[i], Element::bf16, scalars.scale, codes[i], Element::e4m3, T * F); });
