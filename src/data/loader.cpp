@@ -147,7 +147,7 @@ CorpusOptions corpus_options(const DataSettings& settings) {
   CorpusOptions options;
   options.format = format_of(settings.dataset);
   options.skip_broken = settings.on_error == "skip";
-  options.record = record_rules(settings);
+  if (options.format != DataFormat::text) options.record = record_rules(settings);
   options.paths = settings.dataset_path;
   options.allow_binary = settings.allow_binary;
   options.unpack_limit_bytes = static_cast<std::uint64_t>(settings.unpack_limit_gib) << 30U;
@@ -169,6 +169,7 @@ std::vector<CorpusOptions> sources_of(const DataSettings& settings) {
 CorpusOptions corpus_options(const DataSettings& how, const ValidationSettings& what) {
   CorpusOptions options = corpus_options(how);
   options.format = format_of(what.dataset);
+  options.record = options.format == DataFormat::text ? RecordRules{} : record_rules(how);
   options.paths = what.dataset_path;
   options.section = "validation";
   return options;

@@ -27,11 +27,18 @@ std::string_view missing_mark(const ChatTemplate& chat, const Tokenizer& tokeniz
   return {};
 }
 
+/// What Python's str.strip takes off, which the templates' `trim` is: whitespace of the separators and bidirectional classes B, S and WS.
+constexpr std::array<std::string_view, 29> blanks{" ",      "\t",     "\r",     "\n",     "\v",     "\f",     "\x1c",   "\x1d",   "\x1e",   "\x1f",
+                                                  "\u0085", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006",
+                                                  "\u2007", "\u2008", "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+
 std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view blanks = " \t\r\n\v\f";
-  const auto begin = text.find_first_not_of(blanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+  const auto is_at = [&text](bool end) {
+    return std::ranges::find_if(blanks, [&](std::string_view blank) { return end ? text.ends_with(blank) : text.starts_with(blank); });
+  };
+  for (auto blank = is_at(false); blank != blanks.end(); blank = is_at(false)) text.remove_prefix(blank->size());
+  for (auto blank = is_at(true); blank != blanks.end(); blank = is_at(true)) text.remove_suffix(blank->size());
+  return text;
 }
 
 }  // namespace
@@ -50,7 +57,7 @@ Result<ChatTemplate> find_chat_template(const std::string& name, const Tokenizer
                "the data as prompt and completion (data.records = \"prompt_completion\")"};
 }
 
-RecordEncoder::RecordEncoder(std::shared_ptr<const Tokenizer> tokenizer, RecordRules record, RecordEncoding how)
+RecordEncoder::RecordEncoder(const std::shared_ptr<const Tokenizer>& tokenizer, RecordRules record, RecordEncoding how)
     : record_(std::move(record)), how_(std::move(how)), encoder_(tokenizer) {
   if (record_.form != RecordForm::messages) return;
   const auto chat = find_chat_template(how_.chat_template, *tokenizer);
@@ -75,10 +82,15 @@ void RecordEncoder::put_answer(std::string_view before, std::string_view answer,
   put_text(std::string(before) + std::string(answer), whole_);
   const std::uint64_t spelled = encoder_.special_spelled();
   put_text(before, head_);
-  encoder_.set_special_spelled(spelled);  // they are in the whole
   const auto differ = std::mismatch(head_.begin(), head_.end(), whole_.begin(), whole_.end());
   auto first = static_cast<std::size_t>(differ.second - whole_.begin());
-  if (differ.first != head_.end()) first = std::min(first + 1, whole_.size());
+  if (differ.first != head_.end()) {  // the answer has changed tokens of `before`: targets are what the answer alone ends with too
+    head_.clear();
+    put_text(answer, head_);
+    const auto same = std::mismatch(head_.rbegin(), head_.rend(), whole_.rbegin(), whole_.rend());
+    first = std::max(std::min(first + 1, whole_.size()), static_cast<std::size_t>(whole_.rend() - same.second));
+  }
+  encoder_.set_special_spelled(spelled);  // they are in the whole
   for (std::size_t i = 0; i < whole_.size(); ++i) out.push_back(i < first && !how_.train_on_input ? not_a_target(whole_[i]) : whole_[i]);
 }
 

@@ -33,7 +33,7 @@ struct ChatTemplate {
 class RecordEncoder {
  public:
   /// Throws std::invalid_argument where find_chat_template does not find one.
-  RecordEncoder(std::shared_ptr<const Tokenizer> tokenizer, RecordRules record, RecordEncoding how);
+  RecordEncoder(const std::shared_ptr<const Tokenizer>& tokenizer, RecordRules record, RecordEncoding how);
   void encode(std::string_view text, std::vector<std::int32_t>& out);
   /// Special tokens that the texts so far spell.
   [[nodiscard]] std::uint64_t special() const noexcept { return encoder_.special_spelled(); }

@@ -84,8 +84,12 @@ void RowSampler::tokens_of(std::uint64_t document, std::uint64_t first, std::spa
 
 std::int32_t RowSampler::first_token(const Cursor& at) {
   std::int32_t token = 0;
-  tokens_of(epoch(at.epoch).order.at(at.index), 0, {&token, 1});
-  return token;
+  const std::uint64_t document = epoch(at.epoch).order.at(at.index);
+  tokens_of(document, 0, {&token, 1});
+  if (!options_.add_bos || documents_->tokens(document) == 0) return token;
+  std::int32_t own = 0;
+  reader_->read(document, 0, {&own, 1});  // where the document's own first token is no target, the mark before it is none
+  return is_target(own) ? token : not_a_target(token);
 }
 
 std::vector<RowPiece> RowSampler::pieces(std::uint64_t k) {

@@ -100,6 +100,7 @@ class ShardDocuments final : public TokenDocuments, public std::enable_shared_fr
   }
   [[nodiscard]] std::vector<DataFile> files() const override {
     std::vector<DataFile> all;
+    all.reserve(shards.size());
     for (const Shard& shard : shards) all.push_back(shard.file->file());
     return all;
   }

@@ -152,7 +152,7 @@ class Work {
         reader.read(i, at, std::span(text).subspan(at, std::min<std::uint64_t>(most_read_at_once, text.size() - at)));
       encoder.encode(text, ids);
       ends.push_back(ids.size());
-      if (text.size() > 0) done(text.size());
+      if (!text.empty()) done(text.size());
     }
     header.special = encoder.special() - special_before;
     write(target, header, ids, ends);

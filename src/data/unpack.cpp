@@ -144,7 +144,7 @@ Result<void> unpack_files(std::vector<DataFile>& files, const UnpackOptions& opt
   }
   PlainCopies copies(options, total);
   for (const auto& [file, packing] : packed) {
-    const auto fill = [&, packing = packing, file = file](const CopySink& sink) { return unpack(*file, packing, copies, sink); };
+    const auto fill = [&copies, how = packing, from = file](const CopySink& sink) { return unpack(*from, how, copies, sink); };
     if (auto given = copies.give(*file, "", fill); !given) return given;
   }
   return {};

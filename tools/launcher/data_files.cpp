@@ -55,7 +55,7 @@ std::vector<std::string> patterns_of(const DataSettings& data) {
   for (const std::string& path : data.dataset_path) {
     if (path.starts_with('!')) continue;
     if (data.dataset == "tokens") {
-      patterns.push_back(path + "/*");
+      patterns.push_back(path + "/shard-*.tokens");  // the manifest is written anew by each `troupe tokenize`
       continue;
     }
     const bool named = path.ends_with(".idx") || path.ends_with(".bin");

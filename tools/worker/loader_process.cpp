@@ -118,8 +118,7 @@ class LoaderProcess {
     DocumentOptions how = take(document_options(config_.data, config_.model.hf_assets_path));
     how.warn = [this](const std::string& text) { log_->warning(text); };
     std::vector<CorpusOptions> sources = sources_of(config_.data);
-    for (CorpusOptions& source : sources)  // without a tokenizer the index may stay in memory
-      if (how.tokenizer) source.index_folder = (std::filesystem::path(welcome.run_folder) / "index").string();
+    for (CorpusOptions& source : sources) source.index_folder = (std::filesystem::path(welcome.run_folder) / "index").string();
     const Corpora corpora = take(open_corpora(sources, how));
     for (const auto& documents : corpora) log_->info(fmt::format("loads for ranks {} + {} × i: {}", place_.rank.value(), hosts_, documents->describe()));
     const auto storage = make_posix_storage();

@@ -41,6 +41,7 @@ std::string read_rows(const std::string& path, const std::vector<std::string>& c
     std::vector<std::shared_ptr<arrow::Array>> values;
     for (const std::string& name : columns) {
       values.push_back((*batch)->GetColumnByName(name));
+      if (values.back() == nullptr) return "column \"" + name + "\" holds no values";
       if (std::string wrong = wrong_type(name, *values.back()->type()); !wrong.empty()) return wrong;
     }
     for (std::int64_t i = 0; i < (*batch)->num_rows(); ++i, ++row) {

@@ -113,7 +113,7 @@ class ArrowStreamRows final : public TableRows {
   }
   arrow::Result<Batch> next() override {
     ARROW_ASSIGN_OR_RAISE(const Batch batch, stream_->Next());
-    if (batch == nullptr) return batch;
+    if (batch == nullptr) return nullptr;
     ARROW_ASSIGN_OR_RAISE(Batch chosen, batch->SelectColumns(columns_));
     return checked(std::move(chosen));
   }

@@ -100,6 +100,26 @@ TEST_F(ChatTest, OfAPromptAndItsCompletionTheCompletionIsTrainedOn) {
   EXPECT_EQ(document(*opened, 1), Tokens({not_a_target(4), 0})) << "a token over the boundary is the prompt's";
 }
 
+TEST_F(ChatTest, ATokenWithAnyPartOfThePromptIsNoTarget) {
+  const auto shifted = Tokenizer::load(folder_.write("shifted.json", R"({"added_tokens":[],
+      "model":{"type":"BPE","vocab":{"a":0,"b":1,"c":2,"ab":3,"bc":4},"merges":["b c","a b"]}})"));
+  ASSERT_TRUE(shifted) << shifted.error().message;
+  const auto opened =
+      open(settings("{\"prompt\": \"ab\", \"completion\": \"c\"}\n{\"prompt\": \"ab\", \"completion\": \"ca\"}\n", "prompt_completion"), *shifted);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(document(*opened, 0), Tokens({not_a_target(0), not_a_target(4)})) << "bc holds the prompt's b";
+  EXPECT_EQ(document(*opened, 1), Tokens({not_a_target(0), not_a_target(4), 0}));
+}
+
+TEST_F(ChatTest, RecordsSayNothingOfAValidationSetOfPlainText) {
+  ValidationSettings what;
+  what.dataset = "text";
+  what.dataset_path = {folder_.write("plain.txt", "ab\n%\nb\n")};
+  const auto opened = open_corpora({corpus_options(settings(question("ab", "b"), "messages"), what)}, {.tokenizer = llama3()});
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_EQ(document(*opened, 0).at(0), 4);
+}
+
 TEST_F(ChatTest, ShardsKeepTheMasks) {
   const auto with = llama3();
   const DataSettings data = settings(question("a", "b") + question("bb", "ab"), "messages");
