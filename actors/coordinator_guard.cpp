@@ -56,7 +56,7 @@ void Coordinator::roll_back(Step step, const std::string& why, const GuardOption
 /// Else whoever resumes the run later would go on from a state that it has left. Behind what is being sealed on the same lane.
 void Coordinator::set_aside_checkpoints(Step after, Step until) {
   if (!options_.set_aside || options_.storage == nullptr) return;
-  if (sealed_ && *sealed_ > after) sealed_.reset();
+  if (sealed_ && *sealed_ > after) sealed_ = restore_.newest_on_disk();
   LaneOperation operation;
   operation.name = fmt::format("set aside checkpoints after step {}", after.value());
   operation.where = {epoch(), until, {}, {}};

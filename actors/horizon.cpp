@@ -7,7 +7,10 @@ std::vector<StepGrant> HorizonBook::advance(Step slowest, bool saving, Step limi
   if (policy_.wait_for_saves && saving) return grants;
   if (pause_) limit = std::min(limit, *pause_);
   while (granted_ < limit && granted_ < policy_.last_step) {
-    if (policy_.last_at && !stop_asked_) policy_.last_step = std::max(granted_.next(), policy_.last_at(granted_.next()));
+    if (policy_.last_at && !stop_asked_) {  // steps that were granted before run again by what holds now
+      const Step next = std::max(granted_.next(), furthest_);
+      policy_.last_step = std::max(next, policy_.last_at(next));
+    }
     if (granted_ >= grants_allowed(granted_, slowest, policy_.last_step, policy_.run_ahead)) break;
     ++granted_;
     grants.push_back(StepGrant{.step = granted_,

@@ -30,6 +30,7 @@ EpochOrigin RestoreBook::newest() const {
 
 std::vector<EpochOrigin> RestoreBook::all() const {
   std::vector<EpochOrigin> points;
+  points.reserve(disk_.size() + memory_.size());
   for (const Step step : disk_) points.push_back({.place = EpochOrigin::Place::disk, .step = step, .epoch = {}, .slot = 0});
   for (const auto& point : memory_)
     if (point) points.push_back(*point);

@@ -37,6 +37,8 @@ class RestoreBook {
   [[nodiscard]] EpochOrigin newest() const;
   /// False: it is of a past that training has left, and nothing goes back to it.
   bool sealed_on_disk(Step step);
+  /// Of what this run has sealed and training has not left; nothing: none.
+  [[nodiscard]] std::optional<Step> newest_on_disk() const { return disk_.empty() ? std::nullopt : std::optional(*disk_.rbegin()); }
 
   /// The state that a rollback after `done` leads to: the newest that is `steps_back` steps old. Where only the run's beginning is so old and snapshots
   /// should lie between, for some were lost, the oldest of them.

@@ -181,14 +181,14 @@ class LiveTest(unittest.TestCase):
     def test_a_limit_on_waiting_set_by_hand_ends_a_hang(self):
         process = self.start("--comm.train_timeout_seconds", 1000)
         self.job.wait_for_step(5, process)
-        code, output, _ = ask("set", self.job, "comm.train_timeout_seconds=2")
+        code, output, _ = ask("set", self.job, "comm.train_timeout_seconds=10")
         self.assertEqual(code, 0, output)
         step = int(output.split("from step ")[1].split()[0])
         self.job.wait_for_step(step, process)
         os.kill(self.job.pid_of_rank(1), signal.SIGSTOP)
         code, output = finish(process)
         self.assertEqual(code, 1, output)
-        self.assertIn("no step was finished for 2 s (comm.train_timeout_seconds)", output)
+        self.assertIn("no step was finished for 10 s (comm.train_timeout_seconds)", output)
 
 
 if __name__ == "__main__":

@@ -299,7 +299,7 @@ class Launch {
       const bool own_death = worker.signal != 0 && !worker.on_our_demand;
       if (worker.clean() || (!at_fault && !own_death && !end.ok)) continue;
       died = true;
-      log_.error(fmt::format("{}; its log {} ends with:\n{}", worker.describe(), worker.log.string(), tail_of(worker.log, 8)));
+      log_.error(fmt::format("{}; its log {} ends with:\n{}", worker.describe(), worker.log.string(), tail_of(worker.log, 9)));
     }
     if (end.rank && !died && !end.ok && *end.rank != launcher_rank)
       log_.error(fmt::format("log of rank {}: {}", end.rank->value(), folder_.log_of(end.rank->value()).string()));

@@ -113,7 +113,10 @@ namespace {
 
 /// The last line of the log of a process that could not write it: it was killed, or is gone without a trace.
 void note_in_log(const WorkerEnd& end) {
+  std::ifstream before(end.log, std::ios::ate | std::ios::binary);
+  const bool midway = before && before.tellg() > 0 && before.seekg(-1, std::ios::end) && before.get() != '\n';  // killed in the middle of a line
   std::ofstream log(end.log, std::ios::app);
+  if (midway) log << '\n';
   log << fmt::format("[troupe] {:%Y-%m-%d %H:%M:%S} - launcher - error - {}\n", fmt::localtime(std::time(nullptr)), end.describe());
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "src/checkpoint/export_hugging_face.hpp"
@@ -85,7 +86,10 @@ void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config,
     (void)store_.give_up(parts.step, parts.epoch);
     throw std::runtime_error(sealed.error().message);
   }
-  (void)store_.purge(config.checkpoint.keep_latest_k, parts.step);  // an old one that cannot be deleted is tried again after the next
+  std::int64_t keep = config.checkpoint.keep_latest_k;
+  if (const SnapshotPolicy policy = config.snapshots(); keep > 0 && policy.rollback_steps > 0)  // a rollback may lead to any of these
+    keep = std::max(keep, std::int64_t{policy.rollback_steps + policy.keep_every} / config.checkpoint.interval + 2);
+  (void)store_.purge(keep, parts.step);  // an old one that cannot be deleted is tried again after the next
   if (config_.checkpoint.last_save_in_hf && position.model_only) export_weights(parts.step, log);
 }
 

@@ -231,7 +231,12 @@ Result<std::unique_ptr<JobRecord>> open_record(const JobConfig& config, const Pr
 }
 
 Result<void> check_change(const LiveConfig& live, ChangeRequest& request, std::uint32_t ranks) {
-  if (request.join > 0 || request.leave > 0) return {};
+  if (request.join > 0) return {};
+  if (request.leave > 0) {  // fewer ranks take more micro-batches each, which not every plan can
+    const std::uint32_t then = ranks - std::min(request.leave, ranks - 1);
+    if (auto job = planned(live.epoch_config(Step{std::numeric_limits<Step::Value>::max()}, then), then); !job) return job.error();
+    return {};
+  }
   if (request.fault_rule.empty()) {
     if (auto checked = live.check(request.set); !checked || !live.takes_epoch(request.set)) return checked;
     if (auto job = planned(live.epoch_config_with(request.set, ranks), ranks); !job) return job.error();

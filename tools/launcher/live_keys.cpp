@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 16> by_step{"optimizer.lr",
                                                    "metrics.log_freq"};
 
 /// What a rank is built from.
-constexpr std::array<std::string_view, 36> by_epoch{
+constexpr std::array<std::string_view, 35> by_epoch{
     "model.converters",
     "float8.enable_fsdp_float8_all_gather",
     "float8.precompute_float8_dynamic_scale_for_fsdp",
@@ -65,7 +65,6 @@ constexpr std::array<std::string_view, 36> by_epoch{
     "activation_checkpoint.memory_budget",
     "activation_checkpoint.memory_limit_gib",
     "debug.deterministic",
-    "checkpoint.last_save_model_only",
 };
 
 /// Keys that a user may look for here, and what stands in the way.

@@ -110,6 +110,20 @@ TEST(Horizon, TheLastStepMayMoveBeforeItIsGranted) {
   EXPECT_EQ(steps_of(book.advance(Step{1})), (std::vector<std::uint64_t>{2, 3})) << "a replay ends where the run did";
 }
 
+TEST(Horizon, AStopDuringAReplayEndsWithTheNewestStepThoughTheLastWasAnEarlierOneThen) {
+  StepPolicy moving = policy(4);
+  moving.last_at = [](Step step) { return Step{step < Step{3} ? 4U : 9U}; };
+  moving.snapshot_due = [](Step) { return false; };
+  HorizonBook book(moving, Step{0});
+  for (const std::uint64_t reported : {0U, 2U, 4U}) (void)book.advance(Step{reported});
+  ASSERT_EQ(book.granted(), Step{6});
+  book.rewind(Step{0});
+  (void)book.advance(Step{0});
+  EXPECT_EQ(book.last_step(), Step{9});
+  EXPECT_EQ(book.stop(), Step{6});
+  EXPECT_TRUE(book.saves(Step{6})) << "who stops asks for a checkpoint";
+}
+
 TEST(Horizon, AStopIsNotMovedByAChange) {
   StepPolicy moving = policy(100);
   moving.last_at = [](Step) { return Step{100}; };
