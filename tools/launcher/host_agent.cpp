@@ -37,6 +37,7 @@ std::vector<std::string> merged_environment(const std::vector<std::pair<std::str
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> all;
+  all.reserve(texts.size() + 1);
   for (std::string& text : texts) all.push_back(text.data());
   all.push_back(nullptr);
   return all;
@@ -158,7 +159,7 @@ bool HostAgent::must_hurry(const SignalQueue* signals) {
   while (signals != nullptr) {
     const auto signal = signals->next();
     if (!signal) break;
-    if (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGHUP) cut_short_ = *signal;
+    if (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGHUP) cut_short_ = signal;
   }
   return cut_short_.has_value();
 }

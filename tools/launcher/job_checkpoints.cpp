@@ -81,6 +81,7 @@ void JobCheckpoints::seal(const CheckpointParts& parts, const JobConfig& config,
   position.model_only = config.checkpoint.last_save_model_only && parts.step.value() == static_cast<std::uint64_t>(config.training.steps);
   position.tokenizer = tokenizer_;
   std::vector<SavedShard> shards;
+  shards.reserve(parts.shards.size());
   for (const ShardFact& fact : parts.shards) shards.push_back({fact.file, fact.bytes, fact.hash});
   if (auto sealed = store_.seal(position, shards); !sealed) {
     (void)store_.give_up(parts.step, parts.epoch);

@@ -15,6 +15,7 @@ StepPolicy policy(std::uint64_t last) {
 
 std::vector<std::uint64_t> steps_of(const std::vector<StepGrant>& grants) {
   std::vector<std::uint64_t> steps;
+  steps.reserve(grants.size());
   for (const StepGrant& grant : grants) steps.push_back(grant.step.value());
   return steps;
 }

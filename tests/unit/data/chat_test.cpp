@@ -11,7 +11,6 @@
 namespace troupe {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using Tokens = std::vector<std::int32_t>;
