@@ -96,7 +96,13 @@ TEST(HuggingFace, MemoryBesideTheStateDoesNotGrowWithTheTensor) {
   const std::uint64_t before = peak_memory();
   const auto done = restore_foreign(*found, names(), 128, *storage, state, {.model_only = true}, "hf");
   ASSERT_TRUE(done) << done.error().message;
-  EXPECT_LE(peak_memory() - before, 2 * foreign_staging_bytes + (std::uint64_t{8} << 20U));
+  constexpr std::uint64_t staging = 2 * foreign_staging_bytes + (std::uint64_t{8} << 20U);
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr std::uint64_t allowed = staging + staging / 8;  // AddressSanitizer's shadow: a byte for eight
+#else
+  constexpr std::uint64_t allowed = staging;
+#endif
+  EXPECT_LE(peak_memory() - before, allowed);
   EXPECT_EQ(memory.back(), 0.0F);
 }
 
