@@ -9,19 +9,7 @@
 namespace troupe::test {
 namespace {
 
-class CudaFloat8 : public ::testing::TestWithParam<DType> {
- protected:
-  template <class Call>
-  void on_both(Call&& call) {
-    call(*devices_.cpu, devices_.cpu->kernels(), devices_.cpu->setup_stream());
-    call(*devices_.gpu, devices_.gpu->kernels(), devices_.gpu->setup_stream());
-    devices_.gpu->wait(devices_.gpu->setup_stream());
-  }
-  [[nodiscard]] Twin twin(DType dtype, const Shape& shape, double deviation = 1.0) { return {devices_, dtype, shape, deviation}; }
-  [[nodiscard]] static double tolerance(DType dtype) { return dtype == DType::bf16 ? 4e-3 : 3e-6; }
-
-  Devices devices_;
-};
+class CudaFloat8 : public OnBothDevices {};
 INSTANTIATE_TEST_SUITE_P(Types, CudaFloat8, ::testing::Values(DType::f32, DType::bf16), [](const auto& test) { return std::string(name_of(test.param)); });
 
 struct Sizes {

@@ -1,4 +1,6 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -42,6 +44,23 @@ class Twin {
   DType dtype_;
   Shape shape_;
   std::unique_ptr<Buffer> host_, device_;
+};
+
+/// Tests of operations that both devices do, with values of a type.
+class OnBothDevices : public ::testing::TestWithParam<DType> {
+ protected:
+  /// `call(device, kernels, stream)` for each; returns when the GPU is done.
+  template <class Call>
+  void on_both(Call&& call) {
+    call(*devices_.cpu, devices_.cpu->kernels(), devices_.cpu->setup_stream());
+    call(*devices_.gpu, devices_.gpu->kernels(), devices_.gpu->setup_stream());
+    devices_.gpu->wait(devices_.gpu->setup_stream());
+  }
+  [[nodiscard]] Twin twin(DType dtype, const Shape& shape, double deviation = 1.0) { return {devices_, dtype, shape, deviation}; }
+  /// Of a product or a norm whose inputs are of the type: the CPU rounds once as well, so the two may differ by a last place here and there.
+  [[nodiscard]] static double tolerance(DType dtype) { return dtype == DType::bf16 ? 4e-3 : 3e-6; }
+
+  Devices devices_;
 };
 
 /// A communicator of one member that works on no memory: where a GPU's communicator meets.

@@ -21,15 +21,10 @@
 #include "tools/launcher/letter_link.hpp"
 #include "tools/launcher/training_job.hpp"
 #include "tools/worker/loader_batches.hpp"
+#include "tools/worker/take.hpp"
 
 namespace troupe {
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  return std::move(result.value());
-}
 
 struct HostStream final : Stream {};
 

@@ -31,15 +31,10 @@
 #include "tools/worker/profiler.hpp"
 #include "tools/worker/start_lines.hpp"
 #include "tools/worker/start_times.hpp"
+#include "tools/worker/take.hpp"
 
 namespace troupe {
 namespace {
-
-template <class T>
-T take(Result<T> result) {
-  if (!result) throw std::runtime_error(result.error().message);
-  return std::move(result.value());
-}
 
 /// A rule has fired: a line in the rank's log, a mark in its trace.
 void tell_fault(Runtime& runtime, Rank rank, const std::string& what) {

@@ -35,16 +35,6 @@ __device__ Packed<T> rotated(const Packed<T>& value, const Angles& angles) {
   return pack<T>(v);
 }
 
-template <class T>
-__device__ std::uint32_t largest_of(const Packed<T>& value) {
-  float v[width];
-  unpack(value, v);
-  std::uint32_t found = 0;
-#pragma unroll
-  for (float element : v) found = max(found, magnitude(element));
-  return found;
-}
-
 /// A block a token. A thread keeps its place within the head, so it reads its angles once.
 template <class T, int threads, int at_once>
 __global__ void __launch_bounds__(threads) rotary_kernel(const Rotary call) {
@@ -66,7 +56,7 @@ __global__ void __launch_bounds__(threads) rotary_kernel(const Rotary call) {
         if (head + i * groups >= call.heads) continue;
         const Packed<T> value = rotated(loaded[i], angles);
         store8(x + (head + i * groups) * call.head_size, value);
-        found = max(found, largest_of(value));
+        found = max(found, largest_magnitude(value));
       }
     }
   }
@@ -119,7 +109,7 @@ __global__ void __launch_bounds__(threads) rotary_pack_kernel(const RotaryPack c
         if (h >= heads) continue;
         const Packed<T> value = h < turning ? rotated(loaded[i], angles) : loaded[i];
         store8(to + h * call.head_size, value);
-        found = max(found, largest_of(value));
+        found = max(found, largest_magnitude(value));
       }
     }
   }

@@ -27,16 +27,6 @@ __device__ Packed<T> gated(const Packed<T>& gate, const Packed<T>& up) {
   return pack<T>(g);
 }
 
-template <class T>
-__device__ std::uint32_t largest_of(const Packed<T>& value) {
-  float v[width];
-  unpack(value, v);
-  std::uint32_t found = 0;
-#pragma unroll
-  for (float element : v) found = max(found, magnitude(element));
-  return found;
-}
-
 /// grid: rows × parts of a row.
 template <class T, int at_once>
 __global__ void __launch_bounds__(most_threads) swiglu_kernel(const Swiglu call) {
@@ -57,7 +47,7 @@ __global__ void __launch_bounds__(most_threads) swiglu_kernel(const Swiglu call)
     if (column >= call.columns) continue;
     const Packed<T> value = gated(g[i], u[i]);
     store8(static_cast<T*>(call.out) + row * call.columns + column, value);
-    found = max(found, largest_of(value));
+    found = max(found, largest_magnitude(value));
   }
   if (call.amax != nullptr) raise_amax(call.amax, found);
 }
@@ -127,8 +117,8 @@ __global__ void __launch_bounds__(tile_threads(rows, columns), blocks) backward_
     const Packed<T> dgate = pack<T>(gv), dup = pack<T>(uv);
     store8(static_cast<T*>(call.dgate) + (row + i) * call.gradient_stride + column, dgate);
     store8(static_cast<T*>(call.dup) + (row + i) * call.gradient_stride + column, dup);
-    found_gate = max(found_gate, largest_of(dgate));
-    found_up = max(found_up, largest_of(dup));
+    found_gate = max(found_gate, largest_magnitude(dgate));
+    found_up = max(found_up, largest_magnitude(dup));
   }
   raise_amaxes(call, found_gate, found_up);
   if (call.transposed == nullptr) return;

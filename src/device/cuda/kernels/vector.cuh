@@ -140,6 +140,15 @@ __device__ float from_float8(std::uint8_t code) {
 
 /// Magnitudes order as integers, NaN above infinity: a maximum over them is exact, free of order, and NaN wins.
 __device__ inline std::uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffU; }
+template <class T>
+__device__ std::uint32_t largest_magnitude(const Packed<T>& value) {
+  float v[width];
+  unpack(value, v);
+  std::uint32_t found = 0;
+#pragma unroll
+  for (float element : v) found = max(found, magnitude(element));
+  return found;
+}
 
 /// fmax / max(amax, 1e-12), divided in fp64 as torchao does; an infinite amax gives 0, NaN gives NaN.
 __device__ inline float scale_of(float amax, float largest) {
