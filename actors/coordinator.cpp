@@ -62,9 +62,11 @@ void Coordinator::ready(const Letter<schema::EpochReady>& letter) {
 }
 
 void Coordinator::report(const Letter<schema::StepReport>& letter) {
-  if (phase_ != Phase::running) return;
+  const bool failed = epoch_ && phase_ == Phase::ending;  // a step that every rank had committed before counts all the same
+  if (phase_ != Phase::running && !failed) return;
   const Step step = letter.where().step;
   const RankReport report = value_of(letter.body());
+  if (failed && report.outcome == VerdictOutcome::void_) return;
   if (report.outcome == VerdictOutcome::void_)
     return raise(
         {fmt::format("rank {} reports step {} as void: its collectives were aborted or returned stale bytes", letter.from().rank.value(), step.value()),

@@ -46,11 +46,12 @@ class FaultsTest(unittest.TestCase):
         # Either rank may be the first to tell: the one that failed, or the other, which its collective told.
         self.assertRegex(output, r"the run has failed after step 3: reduce L3: (communicator \S+, rank \d: reduce L3: )?fault rule 1")
 
-    def test_a_crash_at_a_step_is_a_death_by_signal_9_after_the_step_before(self):
+    def test_a_crash_at_a_step_is_a_death_by_signal_9_and_the_error_names_the_last_step_in_the_metrics(self):
         code, output = self.train("site=process rank=1 step=4 action=crash")
         self.assertEqual(code, 1, output)
-        self.assertRegex(output, r"the run has failed after step 3: rank 1 \(pid \d+\) was killed by signal 9 \(Killed\)")
-        self.assertEqual(self.job.metrics()[-1]["step"], 3)
+        # What rank 1 wrote of step 3 may die with it: the step counts once every rank's report has arrived.
+        self.assertRegex(output, r"the run has failed after step [23]: rank 1 \(pid \d+\) was killed by signal 9 \(Killed\)")
+        self.assertIn(f"the run has failed after step {self.job.metrics()[-1]['step']}:", output)
 
     def test_a_stalled_operation_is_named_by_the_watchdog(self):
         code, output = self.train("site=lane kind=reduce rank=1 step=4 action=stall", arguments=("--comm.train_timeout_seconds", 3))
