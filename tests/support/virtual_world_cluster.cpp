@@ -161,9 +161,7 @@ VirtualCluster::VirtualCluster(const FlowKnobs& knobs)
       world_({.seed = knobs.seed, .letter_delay = knobs.letter_delay, .handler_delay = knobs.handler_delay}),
       log_(make_null_log()),
       runtime_{world_.clock(), *log_, world_.post_office()},
-      events_(std::make_unique<Events>(*this)) {
-  world_.on_report([this] { return shared_.empty() ? "" : group().waiting(); });
-}
+      events_(std::make_unique<Events>(*this)) {}
 
 /// As the tools do: the rows of a step stay, so fewer ranks have more micro-batches.
 FlowKnobs VirtualCluster::knobs_of(std::uint32_t ranks, const std::vector<std::string>& changes) const {
@@ -193,7 +191,7 @@ VirtualCluster::Shared& VirtualCluster::shared_of(const EpochStart& start) {
              entry.second->knobs.micro_batches == shared->knobs.micro_batches && entry.second->knobs.slots.weights == shared->knobs.slots.weights;
     });
     shared->plans = alike != shared_.end() ? alike->second->plans : compile(shared->knobs);
-    shared->mesh = std::make_unique<SimulatedMesh>(world_, shared->knobs);
+    shared->mesh = mesh_of(world_, shared->knobs);
   }
   return *shared;
 }

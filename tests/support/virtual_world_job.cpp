@@ -223,38 +223,10 @@ SimulatedRank simulate_rank(const SimulatedGround& on, std::uint32_t r) {
   return rank;
 }
 
-SimulatedMesh::SimulatedMesh(VirtualWorld& world, const FlowKnobs& knobs) : shards_(knobs.ranks / knobs.replicas) {
-  const auto make = [&](const std::string& name, std::uint32_t size) {
-    auto group = std::make_unique<SimulatedGroup>(world, name, size);
-    world.on_report([of = group.get()] { return of->waiting(); });
-    return group;
-  };
-  const auto numbered = [](const char* name, std::uint32_t i, std::uint32_t of) { return of == 1 ? name : name + ("-" + std::to_string(i)); };
-  for (std::uint32_t i = 0; i < knobs.replicas; ++i) dp_shard_.push_back(make(numbered("dp_shard", i, knobs.replicas), shards_));
-  for (std::uint32_t i = 0; knobs.replicas > 1 && i < shards_; ++i) dp_replicate_.push_back(make(numbered("dp_replicate", i, shards_), knobs.replicas));
-  whole_ = make("world", knobs.ranks);
-}
-
-SimulatedGroup& SimulatedMesh::group(CommunicatorKind kind, std::uint32_t rank) {
-  if (kind == CommunicatorKind::dp_shard) return *dp_shard_[rank / shards_];
-  return kind == CommunicatorKind::dp_replicate ? *dp_replicate_[rank % shards_] : *whole_;
-}
-
-std::unique_ptr<Communicator> SimulatedMesh::member(CommunicatorKind kind, std::uint32_t rank) {
-  if (kind == CommunicatorKind::dp_shard) return group(kind, rank).member(rank % shards_);
-  return group(kind, rank).member(kind == CommunicatorKind::dp_replicate ? rank / shards_ : rank);
-}
-
-void SimulatedMesh::lose(std::uint32_t rank) {
-  group(CommunicatorKind::dp_shard, rank).lose(rank % shards_);
-  if (!dp_replicate_.empty()) group(CommunicatorKind::dp_replicate, rank).lose(rank / shards_);
-  whole_->lose(rank);
-}
-
-void SimulatedMesh::abort(const std::string& cause) noexcept {
-  for (const auto& group : dp_shard_) group->abort(cause);
-  for (const auto& group : dp_replicate_) group->abort(cause);
-  whole_->abort(cause);
+std::unique_ptr<SimulatedMesh> mesh_of(VirtualWorld& world, const FlowKnobs& knobs) {
+  auto mesh = std::make_unique<SimulatedMesh>(world, knobs.ranks / knobs.replicas, knobs.replicas);
+  world.on_report([of = mesh.get()] { return of->waiting(); });
+  return mesh;
 }
 
 bool FlowResult::has(Invariant invariant) const {
@@ -337,7 +309,7 @@ bool VirtualJob::finished() const {
 FlowResult VirtualJob::run() {
   FlowResult result;
   plans_ = compile(knobs_);
-  mesh_ = std::make_unique<SimulatedMesh>(world_, knobs_);
+  mesh_ = mesh_of(world_, knobs_);
   ranks_.resize(knobs_.ranks);
   for (std::uint32_t r = 0; r < knobs_.ranks; ++r) wire(r);
   for (const Replacement& replacement : replacements_) {

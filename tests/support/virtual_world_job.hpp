@@ -13,6 +13,7 @@
 #include "src/simulation/device_order.hpp"
 #include "src/simulation/simulated_communicator.hpp"
 #include "src/simulation/simulated_lane.hpp"
+#include "src/simulation/simulated_mesh.hpp"
 #include "src/simulation/stamped_programs.hpp"
 #include "src/simulation/virtual_world.hpp"
 
@@ -77,21 +78,6 @@ struct SimulatedRank {
   std::vector<std::shared_ptr<SimulatedLane>> lanes;
   RankParts parts;
 };
-/// The groups that simulated ranks meet in: those of one replica, those that hold the same shard, all.
-class SimulatedMesh {
- public:
-  SimulatedMesh(VirtualWorld& world, const FlowKnobs& knobs);
-  [[nodiscard]] std::unique_ptr<Communicator> member(CommunicatorKind kind, std::uint32_t rank);
-  [[nodiscard]] SimulatedGroup& group(CommunicatorKind kind, std::uint32_t rank);
-  void abort(const std::string& cause) noexcept;
-  /// The rank's process is gone: SimulatedGroup::lose in each of its groups.
-  void lose(std::uint32_t rank);
-
- private:
-  const std::uint32_t shards_;  ///< ranks of a replica
-  std::vector<std::unique_ptr<SimulatedGroup>> dp_shard_, dp_replicate_;
-  std::unique_ptr<SimulatedGroup> whole_;
-};
 /// What a SimulatedRank stands on; all of it outlives the rank.
 struct SimulatedGround {
   VirtualWorld& world;
@@ -109,6 +95,8 @@ struct SimulatedGround {
 [[nodiscard]] SimulatedRank simulate_rank(const SimulatedGround& ground, std::uint32_t rank);
 [[nodiscard]] std::shared_ptr<const PlanSet> compile(const FlowKnobs& knobs);  ///< throws what the compiler says
 [[nodiscard]] StepKind kind_of(const FlowKnobs& knobs, Step step);
+/// A mesh of these ranks whose waiting the world reports.
+[[nodiscard]] std::unique_ptr<SimulatedMesh> mesh_of(VirtualWorld& world, const FlowKnobs& knobs);
 
 /// Ranks, wired up in a virtual world and driven by small supervisors: begin steps, drain, or abort on the first fault.
 class VirtualJob {

@@ -6,8 +6,8 @@
 #include "src/runtime/send.hpp"
 #include "src/runtime/spawned_actor.hpp"
 #include "src/simulation/end_actor.hpp"
+#include "src/simulation/simulated_mesh.hpp"
 #include "src/trace/ring_tracer.hpp"
-#include "tools/foresight/simulated_mesh.hpp"
 
 namespace troupe {
 namespace {

@@ -12,6 +12,7 @@ namespace troupe {
 /// The groups that simulated ranks meet in: those of one replica, those that hold the same shard, all. One thread; the world outlives it.
 class SimulatedMesh {
  public:
+  /// `shards` ranks make a replica.
   SimulatedMesh(VirtualWorld& world, std::uint32_t shards, std::uint32_t replicas);
   [[nodiscard]] std::unique_ptr<Communicator> member(CommunicatorKind kind, std::uint32_t rank);
   void abort(const std::string& cause) noexcept;
@@ -20,8 +21,10 @@ class SimulatedMesh {
   /// One line for each group in which somebody waits for somebody.
   [[nodiscard]] std::string waiting() const;
 
- private:
+  /// That this rank is in.
   [[nodiscard]] SimulatedGroup& group(CommunicatorKind kind, std::uint32_t rank);
+
+ private:
   const std::uint32_t shards_;  ///< ranks of a replica
   std::vector<std::unique_ptr<SimulatedGroup>> dp_shard_, dp_replicate_;
   std::unique_ptr<SimulatedGroup> whole_;

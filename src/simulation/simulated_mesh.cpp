@@ -1,4 +1,4 @@
-#include "tools/foresight/simulated_mesh.hpp"
+#include "src/simulation/simulated_mesh.hpp"
 
 namespace troupe {
 
