@@ -7,34 +7,14 @@ import os
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 
-TROUPE = str(pathlib.Path(sys.argv[1]) / "troupe")
+from small_job import SmallJob
+
 ROUNDS, STEPS, WARM = 3, 24, 4
 BAR_MEAN, BAR_MOST = 10, 20  # percent
-CONFIG = """
-[job]
-dump_folder = "{run}"
-[model]
-name = "llama3"
-flavor = "debugmodel"
-dim = 256
-n_layers = 4
-n_heads = 8
-n_kv_heads = 4
-ffn_hidden = 768
-vocab_size = 2048
-[training]
-local_batch_size = 2
-seq_len = 256
-steps = {steps}
-mixed_precision_param = "float32"
-dataset_path = "{data}"
-[checkpoint]
-enable = false
-"""
+MODEL = {"n_layers": 4, "ffn_hidden": 768, "vocab_size": 2048}
 CALIBRATION = {
     "one rank": (1, []),
     "one rank, twice as wide, rows twice as long": (1, ["--model.dim", "512", "--model.ffn_hidden", "1536", "--model.n_layers", "2", "--training.seq_len", "512", "--training.local_batch_size", "1"]),
@@ -53,19 +33,9 @@ PREDICTED = {
 }
 
 
-def checked(*command):
-    done = subprocess.run([TROUPE, *map(str, command)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(done.stdout + done.stderr)
-    return done.stdout
-
-
-def measured(folder, name, ranks, arguments):
+def measured(job, name, ranks, arguments):
     """The median of the steps behind the first ones, seconds, and the run's folder."""
-    run, config = folder / name, folder / f"{name}.toml"
-    config.write_text(CONFIG.format(run=run, steps=STEPS, data=folder / "data.txt"))
-    checked("train", config, "--nproc", ranks, *arguments)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines, run = job.train("--nproc", ranks, *arguments, name=name)
     return statistics.median(line["step_seconds"] for line in lines[WARM:]), run
 
 
@@ -75,24 +45,23 @@ def main():
         folder = pathlib.Path(name)
         words = "the quick brown fox jumps over a lazy dog while rain falls on seven hills".split()
         dice = random.Random(7)
-        (folder / "data.txt").write_text("\n%\n".join(" ".join(dice.choice(words) for _ in range(200)) for _ in range(500)))
+        text = "\n%\n".join(" ".join(dice.choice(words) for _ in range(200)) for _ in range(500))
+        job = SmallJob(sys.argv[1], folder, STEPS, text, model=MODEL, training={"local_batch_size": 2})
         (folder / "host.toml").write_text(f"[device]\ncores = {os.cpu_count()}\n")
         print(f"load average before: {' '.join(f'{load:.2f}' for load in os.getloadavg())}")
         profiles = []
         for what, (ranks, arguments) in CALIBRATION.items():
-            seconds, run = measured(folder, what.replace(" ", "-").replace(",", ""), ranks, [*arguments, "--trace.enable"])
+            seconds, run = measured(job, what.replace(" ", "-").replace(",", ""), ranks, [*arguments, "--trace.enable"])
             profiles += ["--profile", run]
             print(f"calibrated with {what:<46} {1e3 * seconds:8.2f} ms")
-        (folder / "seen.toml").write_text(CONFIG.format(run=folder / "none", steps=STEPS, data=folder / "data.txt"))
-        told = checked("simulate", folder / "seen.toml", "--gpu", "cpu", "--network", folder / "host.toml", *profiles)
+        config, _ = job.config("foreseen")
+        told = job.ask("simulate", config, "--gpu", "cpu", "--network", folder / "host.toml", *profiles)
         print("".join(line + "\n" for line in told.splitlines() if line.startswith("profile: ")), end="")
         for what, (ranks, arguments) in PREDICTED.items():
-            config = folder / "predicted.toml"
-            config.write_text(CONFIG.format(run=folder / "none", steps=STEPS, data=folder / "data.txt"))
-            told = json.loads(checked("simulate", config, "--gpu", "cpu", "--network", folder / "host.toml", "--ranks", ranks, "--json", *profiles, *arguments))
+            told = json.loads(job.ask("simulate", config, "--gpu", "cpu", "--network", folder / "host.toml", "--ranks", ranks, "--json", *profiles, *arguments))
             predicted = told["step_seconds"]
             slug = what.replace(" ", "-").replace(",", "")
-            rounds = [measured(folder, f"{slug}-{i}", ranks, arguments)[0] for i in range(ROUNDS)]
+            rounds = [measured(job, f"{slug}-{i}", ranks, arguments)[0] for i in range(ROUNDS)]
             middle = statistics.median(rounds)
             error = 100 * (predicted / middle - 1)
             errors.append(error)

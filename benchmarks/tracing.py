@@ -4,54 +4,26 @@ does beside them falls on both. The cost is the median of the ratios, and it mus
 The events of a step, counted in the timeline, say how much there was to write down. Meant for an idle machine."""
 import json
 import os
-import pathlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
+from small_job import SmallJob
+
 LEAST_PAIRS, MOST_PAIRS, SECONDS, STEPS, WARM = 6, 40, 270, 44, 4
 BAR = 1.0  # percent of a step
-CONFIG = """
-[job]
-dump_folder = "{run}"
-[model]
-name = "llama3"
-flavor = "debugmodel"
-dim = 256
-n_layers = 8
-n_heads = 8
-n_kv_heads = 4
-ffn_hidden = 1024
-vocab_size = 258
-[training]
-local_batch_size = 1
-seq_len = 256
-steps = {steps}
-mixed_precision_param = "float32"
-dataset_path = "{data}"
-[checkpoint]
-enable = false
-"""
 
 
 def run(binaries, traced):
     with tempfile.TemporaryDirectory(dir="build", prefix="tracing-") as folder:
-        folder = pathlib.Path(folder).absolute()
-        (folder / "data.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 5000)
-        config = folder / "job.toml"
-        config.write_text(CONFIG.format(run=folder / "run", data=folder / "data.txt", steps=STEPS))
-        done = subprocess.run([f"{binaries}/troupe", "train", str(config), "--trace.enable" if traced else "--trace.no_enable"], capture_output=True, text=True)
-        if done.returncode != 0:
-            sys.exit(done.stdout + done.stderr)
-        seconds = [json.loads(line)["step_seconds"] for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()][WARM:]
+        lines, run = SmallJob(binaries, folder, STEPS).train("--trace.enable" if traced else "--trace.no_enable")
         events = 0
         if traced:
-            for line in (folder / "run" / "trace" / "rank-0.json").read_text().splitlines():
+            for line in (run / "trace" / "rank-0.json").read_text().splitlines():
                 events += line.startswith(('{"ph":"X"', '{"ph":"C"', '{"ph":"i"'))
-    return statistics.median(seconds), events / STEPS
+    return statistics.median(line["step_seconds"] for line in lines[WARM:]), events / STEPS
 
 
 def interval(values):
