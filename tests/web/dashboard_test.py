@@ -6,16 +6,16 @@ import re
 import signal
 import sys
 import threading
-import time
 import unittest
 import urllib.error
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 from browser import BrowserTest  # noqa: E402
-from job import Job, finish, wait_until  # noqa: E402
+from job import Job, wait_until  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
+from shown_run import ShownRun  # noqa: E402
 
 
 class DashboardTest(BrowserTest):
@@ -23,18 +23,13 @@ class DashboardTest(BrowserTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.job = Job(checkpoint=False)
-        cls.process = cls.job.start("--nproc", 2, "--training.steps", 1000000, "--dashboard")
-        for line in cls.process.stdout:
-            if found := re.search(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\w+))", line):
-                cls.url, cls.port, cls.token = found.groups()
-                break
-        threading.Thread(target=cls.process.stdout.read, daemon=True).start()  # or the pipe fills, and the launcher waits
+        cls.shown = ShownRun(cls.job, "--nproc", 2, "--training.steps", 1000000)
+        cls.process, cls.url, cls.port, cls.token = cls.shown.process, cls.shown.url, cls.shown.port, cls.shown.token
         cls.job.wait_for_step(30, cls.process)
 
     @classmethod
     def tearDownClass(cls):
-        cls.process.send_signal(2)
-        cls.process.wait(90)
+        cls.shown.end()
         cls.job.remove()
         super().tearDownClass()
 
@@ -168,33 +163,6 @@ class DashboardTest(BrowserTest):
         board = json.loads((root / "tools" / "grafana" / "troupe.json").read_text())
         asked = set(re.findall(r"troupe_[a-z_]+", json.dumps([target["expr"] for panel in board["panels"] for target in panel.get("targets", [])])))
         self.assertTrue(asked and asked <= names, asked - names)
-
-    def test_the_history_of_a_hundred_thousand_steps_is_charted_at_once(self):
-        # As many lines as such a run has written, behind a launcher of its own that trains on from there no further.
-        line = self.job.metrics()[-1]
-        job = Job(checkpoint=False)
-        self.addCleanup(job.remove)
-        process = job.start("--nproc", 1, "--training.steps", 1000000, "--dashboard")
-        for text in process.stdout:
-            if found := re.search(r"dashboard: (http://127\.0\.0\.1:(\d+)/\?token=(\w+))", text):
-                url, port, token = found.groups()
-                break
-        job.wait_for_step(2, process)
-        process.send_signal(19)
-        file = job.run / "metrics.jsonl"
-        file.write_text("".join(json.dumps({**line, "step": step, "loss": 9.5 if step == 77777 else 2.5}) + "\n" for step in range(1, 100001)))
-        process.send_signal(18)
-        begun = time.monotonic()
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/api/history?points=1000", headers={"X-Troupe-Token": token})
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            history = json.loads(answer.read())
-        took = time.monotonic() - begun
-        process.send_signal(2)
-        finish(process)
-        print(f"\n100,000 steps read and charted in {took:.2f} s")
-        self.assertGreaterEqual(history["steps"], 100000)
-        self.assertEqual(len(history["columns"]["step"]), 1000)
-        self.assertEqual(max(value for value in history["columns"]["loss"]["most"] if value is not None), 9.5, "a spike of one step is not lost")
 
 
 if __name__ == "__main__":

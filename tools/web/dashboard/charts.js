@@ -13,6 +13,8 @@ function shortNumber(value) {
 }
 const bytesText = (value) => (value >= 1073741824 ? `${(value / 1073741824).toFixed(2)} GiB` : `${(value / 1048576).toFixed(1)} MiB`);
 
+const left = 52, right = 6;  // beside the plot of a chart, pixels
+
 class Chart {
   constructor(parent, title, key, {text = shortNumber, colour = '#4c8edb'} = {}) {
     Object.assign(this, {key, text, colour});
@@ -32,11 +34,17 @@ class Chart {
     });
   }
 
-  /// `columns` as MetricsHistory gives them.
-  show(columns) {
+  /// `first`, `columns` as MetricsHistory gives them: point i stands for the steps behind the point before up to `columns.step[i]`.
+  show({first, columns}) {
+    this.first = first;
     this.steps = columns.step;
     this.values = columns[this.key];
     this.draw();
+  }
+
+  /// Pixels of its width that there are for points: more could not be told apart, nor pointed at.
+  columns() {
+    return Math.max(1, Math.round(this.canvas.clientWidth - left - right));
   }
 
   range() {
@@ -55,33 +63,32 @@ class Chart {
     if (this.canvas.height !== Math.round(height * ratio)) this.canvas.height = Math.round(height * ratio);
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.clearRect(0, 0, width, height);
-    const style = getComputedStyle(document.documentElement), [low, high] = this.range(), left = 52, bottom = 18, count = this.steps.length;
-    const first = this.steps[0] || 0, last = this.steps[count - 1] || 1;
-    const x = (i) => left + (this.steps[i] - first) / Math.max(1, last - first) * (width - left - 6);
+    const style = getComputedStyle(document.documentElement), [low, high] = this.range(), bottom = 18, count = this.steps.length;
+    const first = this.first || 0, last = this.steps[count - 1] || 1;
+    const x = (i) => left + (i < 0 ? 0 : (this.steps[i] - first) / Math.max(1, last - first) * (width - left - right));
     const y = (value) => 4 + (high - value) / (high - low) * (height - bottom - 8);
     c.font = '11px system-ui, sans-serif';
     for (const share of [0, 0.5, 1]) {
       const value = low + (high - low) * share;
       c.fillStyle = style.getPropertyValue('--line');
-      c.fillRect(left, Math.round(y(value)), width - left - 6, 1);
+      c.fillRect(left, Math.round(y(value)), width - left - right, 1);
       c.fillStyle = style.getPropertyValue('--faint');
       c.fillText(this.text(value), 0, y(value) + 4, left - 6);
     }
     c.fillText(`step ${first}`, left, height - 3);
     const end = `step ${last}`;
-    c.fillText(end, width - 6 - c.measureText(end).width, height - 3);
+    c.fillText(end, width - right - c.measureText(end).width, height - 3);
     this.band(c, x, y);
     this.line(c, x, y);
-    this.tell(c, x, y, left, width, height - bottom);
+    this.tell(c, x, height - bottom);
   }
 
   band(c, x, y) {
     const {least, most} = this.values;
-    c.fillStyle = `${this.colour}33`;
+    c.fillStyle = `${this.colour}55`;
     for (let i = 0; i < least.length; ++i) {
       if (least[i] === null) continue;
-      const right = i + 1 < least.length ? x(i + 1) : x(i) + 1;
-      c.fillRect(x(i), y(most[i]), Math.max(1, right - x(i)), Math.max(1, y(least[i]) - y(most[i])));
+      c.fillRect(x(i - 1), y(most[i]), Math.max(1, x(i) - x(i - 1)), Math.max(1, y(least[i]) - y(most[i])));
     }
   }
 
@@ -101,7 +108,7 @@ class Chart {
     c.stroke();
   }
 
-  tell(c, x, y, left, width, bottom) {
+  tell(c, x, bottom) {
     const {mean} = this.values;
     let at = mean.length - 1;
     if (this.pointer !== undefined && at >= 0) {
@@ -109,6 +116,13 @@ class Chart {
       c.fillStyle = this.colour;
       c.fillRect(x(at), 4, 1, bottom - 4);
     }
-    this.output.textContent = at < 0 ? '' : `${this.text(mean[at])} at step ${this.steps[at]}`;
+    this.output.textContent = at < 0 ? '' : this.pointer === undefined ? `${this.text(mean[at])} at step ${this.steps[at]}` : this.point(at);
+  }
+
+  /// What is pointed at, with the steps that it stands for.
+  point(at) {
+    const {mean, least, most} = this.values, from = at > 0 ? this.steps[at - 1] + 1 : this.first, until = this.steps[at];
+    if (from === until) return `${this.text(mean[at])} at step ${until}`;
+    return `${this.text(mean[at])} (${this.text(least[at])} to ${this.text(most[at])}), steps ${from}–${until}`;
   }
 }

@@ -79,10 +79,10 @@ function showJournal(lines) {
 }
 
 /// Asks again a while after each answer, however long that took; a run that has ended leaves what it showed last.
-function keepAsking(path, show, pause) {
+function keepAsking(path, show, pause, parameters = () => '') {
   const ask = async () => {
     try {
-      show(await get(path));
+      show(await get(path + parameters()));
     } catch (problem) {
       if (path === '/api/state') byId('headline').textContent = `no answer from the run (it has ended, or: ${problem.message})`;
     }
@@ -120,6 +120,6 @@ window.addEventListener('resize', () => {
 });
 window.ready = Promise.all([
   keepAsking('/api/state', showState, 1000),
-  keepAsking('/api/history?points=1200', (history) => charts.forEach((chart) => chart.show(history.columns)), 2000),
+  keepAsking('/api/history', (history) => charts.forEach((chart) => chart.show(history)), 2000, () => `?points=${charts[0].columns()}`),
   keepAsking('/api/journal', showJournal, 2000),
 ]);

@@ -1,0 +1,122 @@
+"""The dashboard of a run that has 100,000 steps behind it, in a browser. The steps were never trained: the product's own writers of metrics.jsonl and of a
+checkpoint's manifest made them, and the run resumed from there."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
+from browser import BrowserTest  # noqa: E402
+from job import Job, wait_until  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from shown_run import ShownRun  # noqa: E402
+
+STEPS = 100_000
+# Milliseconds to draw all charts: of the run's history, and of as many points that stand for a step each.
+DRAWING = """
+const drawn = () => {
+  const begun = performance.now();
+  for (let i = 0; i < 20; ++i) charts.forEach((chart) => chart.draw());
+  return performance.now() - begun;
+};
+const whole = Math.min(drawn(), drawn(), drawn()), shown = charts.map((chart) => ({first: chart.first, columns: {step: chart.steps, [chart.key]: chart.values}}));
+const steps = charts[0].steps.map((_, i) => i + 1), values = steps.map((step) => 2 + Math.sin(step));
+charts.forEach((chart) => chart.show({first: 1, columns: {step: steps, [chart.key]: {mean: values, least: values, most: values}}}));
+const few = Math.min(drawn(), drawn(), drawn());
+charts.forEach((chart, i) => chart.show(shown[i]));
+return [whole, few];
+"""
+# The pointer goes over the first chart from left to right, through every pixel; what the chart then says of the steps below it.
+POINTED = """
+const canvas = document.querySelector('#charts canvas'), output = document.querySelector('#charts output'), box = canvas.getBoundingClientRect(), said = [];
+for (let x = 53; x <= canvas.clientWidth - 6; ++x) {
+  canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + x, clientY: box.top + 60}));
+  said.push(output.textContent);
+}
+canvas.dispatchEvent(new PointerEvent('pointerleave'));
+return said;
+"""
+# Whether something is painted above the curve in the column of a step, in the first chart.
+PAINTED = """
+const [of] = arguments, chart = charts[0], canvas = chart.canvas, last = chart.steps[chart.steps.length - 1];
+const column = (step) => Math.round(52 + (step - chart.first) / (last - chart.first) * (canvas.clientWidth - 58));
+const high = (x) => {
+  const pixels = canvas.getContext('2d').getImageData(x - 1, 14, 3, 20).data;
+  let painted = 0;
+  for (let i = 3; i < pixels.length; i += 4) painted += pixels[i] > 0;
+  return painted;
+};
+return of.map((step) => high(column(step)));
+"""
+
+
+def resident(pid, key="VmRSS"):
+    """MiB of a process."""
+    return int(re.search(rf"{key}:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+class DashboardHistoryTest(BrowserTest):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.job = Job(steps=3)
+        code, output = cls.job.train("--nproc", 1)
+        assert code == 0, output
+        subprocess.run([os.environ["HISTORY_MAKER"], str(cls.job.run), str(STEPS)], check=True)
+        cls.shown = ShownRun(cls.job, "--nproc", 1, "--training.steps", 1_000_000)
+        wait_until(lambda: cls.newest_step() > STEPS, "the run goes on behind its history")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.shown.end()
+        cls.job.remove()
+        super().tearDownClass()
+
+    @classmethod
+    def newest_step(cls):
+        """By the end of metrics.jsonl, which is long."""
+        with (cls.job.run / "metrics.jsonl").open("rb") as file:
+            file.seek(-4096, os.SEEK_END)
+            return json.loads(file.read().split(b"\n")[-2])["step"]
+
+    def open(self):
+        self.driver.get(self.shown.url)
+        self.run_js("await window.ready;")
+
+    def test_its_charts_show_all_steps_and_stay_quick(self):
+        before = resident(self.shown.process.pid)
+        self.open()
+        grown = resident(self.shown.process.pid, "VmHWM") - before
+        with self.subTest("from the first step to the newest"):
+            said = self.run_js(POINTED)
+            ends = [tuple(map(int, re.search(r", steps (\d+)–(\d+)$", text).groups())) for text in said]
+            self.assertEqual(ends[0][0], 1)
+            self.assertGreater(ends[-1][1], STEPS)
+            self.assertTrue(all(after[0] in (before[0], before[1] + 1) for before, after in zip(ends, ends[1:])), "no step is left out")
+        with self.subTest("a spike of one step among them is seen, and told where the pointer is"):
+            self.assertTrue(any(re.search(r"to 9\.5\), steps", text) and begin <= 77777 <= end for text, (begin, end) in zip(said, ends)), said)
+            spike, left, right = self.driver.execute_script(PAINTED, [77777, 74000, 81000])
+            self.assertGreater(spike, 5)
+            self.assertEqual((left, right), (0, 0))
+        with self.subTest("drawn for what the screen has to show, not for what the run did"):
+            whole, few = self.run_js(DRAWING)
+            self.assertLess(whole / few, 10, f"{whole:.1f} ms, and {few:.1f} ms where each point is one step")
+        with self.subTest("the launcher keeps numbers and no lines"):
+            size = (self.job.run / "metrics.jsonl").stat().st_size / 2**20
+            self.assertLess(grown, 0.75 * size, f"MiB for {size:.0f} MiB of metrics.jsonl")
+        print(f"\n{STEPS:,} steps: 20 times six charts in {whole:.0f} ms, of a step a point in {few:.0f} ms; the launcher grew by {grown:.1f} MiB from {before:.1f} for {size:.1f} MiB of metrics.jsonl")
+        self.keep_picture("dashboard-history.png")
+
+    def test_it_goes_on_with_the_run(self):
+        self.open()
+        newest = self.newest_step()
+        wait_until(lambda: self.driver.execute_script("return charts[0].steps[charts[0].steps.length - 1];") > newest, "the charts follow the run")
+        step = self.driver.find_element(By.CSS_SELECTOR, "#ranks tbody td:nth-child(2)").text
+        self.assertGreater(int(step), STEPS)
+
+
+if __name__ == "__main__":
+    unittest.main()
