@@ -14,8 +14,6 @@
 namespace troupe {
 namespace {
 
-constexpr OperationIndex build_operation{1}, clear_operation{2}, hand_over_operation{3};
-
 void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to) {
   to.setOutcome(from.getOutcome());
   to.setLoss(from.getLoss());

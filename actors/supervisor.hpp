@@ -24,6 +24,9 @@ class RankEvents {
   virtual void stuck(Rank rank, const std::string& cause) = 0;
 };
 
+/// What a Supervisor posts to its builder lane, as the operations' indices.
+inline constexpr OperationIndex build_operation{1}, clear_operation{2}, hand_over_operation{3};
+
 struct SupervisorOptions {
   std::uint32_t world_size = 1;
   std::uint64_t config_hash = 0;

@@ -67,6 +67,24 @@ TEST(SimulatedCluster, ALetterBetweenLanesCostsItsTimeWhereALaneWaitsForIt) {
   EXPECT_LT(busy(job), before - 3);
 }
 
+TEST(SimulatedCluster, AChangeOfSlotsBeginsANewEpochWhoseStepsAreThoseOfTheNewPlan) {
+  SimulatedJobOptions job = probe(1);
+  job.last = Step{12};
+  job.changes.emplace(Step{7}, probe(2));
+  job.hand_over = milliseconds{30};
+  job.build = [](EpochOrigin::Place place) { return place == EpochOrigin::Place::memory ? milliseconds{200} : milliseconds{0}; };
+  const SimulatedOutcome outcome = simulate_job(job);
+  EXPECT_EQ(outcome.findings, "");
+  ASSERT_EQ(outcome.end.how, RunEnd::How::finished) << outcome.end.report;
+  ASSERT_EQ(outcome.steps.size(), 12U) << "each told once";
+  const auto busy_to = [&](std::size_t i) { return 100.0 * 144e6 / static_cast<double>((outcome.steps[i].at - outcome.steps[i - 1].at).count()); };
+  EXPECT_EQ(outcome.steps[5].epoch, EpochId{1});
+  EXPECT_EQ(outcome.steps[6].epoch, EpochId{2});
+  EXPECT_NEAR(busy_to(4), 54.5, 0.1);
+  EXPECT_NEAR(busy_to(10), 93.5, 0.1);
+  EXPECT_GE(outcome.steps[6].at - outcome.steps[5].at, milliseconds{230 + 144});
+}
+
 TEST(SimulatedCluster, ADeathIsRecoveredFromTheNewestSnapshotInMemory) {
   SimulatedJobOptions job = probe(2);
   PlanShape shape;

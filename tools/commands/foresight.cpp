@@ -6,6 +6,7 @@
 
 #include "src/config/load_extension.hpp"
 #include "tools/commands/commands.hpp"
+#include "tools/foresight/change_forecast.hpp"
 #include "tools/foresight/cluster_file.hpp"
 #include "tools/foresight/estimate.hpp"
 #include "tools/foresight/fault_forecast.hpp"
@@ -76,6 +77,13 @@ int simulate(const SimulateRequest& request) {
     std::fputs((request.json ? fault_forecast_json(*forecast) : fault_forecast_text(*forecast)).c_str(), stdout);
     return exit_done;
   }
+  if (!request.changes.empty()) {
+    const auto forecast = forecast_change(*config, options, request.changes);
+    if (!forecast) return refuse("simulate", forecast.error());
+    std::fputs((request.json ? change_forecast_json(*forecast) : change_forecast_text(*forecast)).c_str(), stdout);
+    if (!request.json && !request.trace.empty()) std::printf("timeline: %s\n", request.trace.c_str());
+    return exit_done;
+  }
   const auto result = simulate_run(*config, options);
   if (!result) return refuse("simulate", result.error());
   if (request.json) {
@@ -132,6 +140,11 @@ void ForesightCommands::add_to(CLI::App& app, const std::string& footer) {
   command->add_option("-o,--output", simulate_.trace, "timeline to write, as `troupe trace` writes it");
   command->add_option("--death-every", simulate_.death_hours, "hours between deaths of some rank: tokens/s by snapshot policy and interval instead")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option(
+          "--change", simulate_.changes,
+          "KEY=VALUE, as `troupe set` changes a live run by a new epoch (may be given again): the steps before and after, and what the change itself takes")
+      ->allow_extra_args(false);
   command->add_option("--intervals", simulate_.intervals, "steps between snapshots, with --death-every")->delimiter(',')->check(CLI::PositiveNumber);
   command->footer(footer + cluster_help);
   command =

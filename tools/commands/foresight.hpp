@@ -27,6 +27,7 @@ struct SimulateRequest : ForesightRequest {
   std::filesystem::path trace;
   double death_hours = 0;  ///< --death-every; 0: nobody dies
   std::vector<std::uint64_t> intervals{1, 3, 10, 30, 100, 300, 1000};
+  std::vector<std::string> changes;  ///< --change; empty: none
 };
 
 struct PlanRequest : ForesightRequest {

@@ -69,11 +69,10 @@ Result<PlainRun> plain_run(const JobConfig& config, std::uint32_t ranks) {
   if (p.data_parallel_shard_degree > 0) p.data_parallel_shard_degree *= plain.unbuilt.context;
   plain.config.training.seq_len /= parts;
   if (plain.unbuilt.tensor > 1)
-    plain.notes.push_back(fmt::format("tensor parallelism of {}, not built: state, slots and activations of a rank are a {}th of the layer's",
+    plain.notes.push_back(fmt::format("tensor parallelism of {}, not built: state, slots and activations of a rank are 1/{} of the layer's",
                                       plain.unbuilt.tensor, plain.unbuilt.tensor));
   if (plain.unbuilt.context > 1)
-    plain.notes.push_back(
-        fmt::format("context parallelism of {}, not built: a rank has a {}th of each sequence", plain.unbuilt.context, plain.unbuilt.context));
+    plain.notes.push_back(fmt::format("context parallelism of {}, not built: a rank has 1/{} of each sequence", plain.unbuilt.context, plain.unbuilt.context));
   if (plain.unbuilt.expert > 1) plain.notes.push_back(fmt::format("expert parallelism of {}, not built: left out", plain.unbuilt.expert));
   if (plain.unbuilt.pipeline > 1) {
     if (auto split = split_layers(plain); !split) return split.error();

@@ -98,7 +98,7 @@ std::string estimate_text(const Estimate& e) {
   text += fmt::format("mesh: dp_replicate {} × dp_shard {}", o.replicas, o.world);
   if (e.unbuilt.any()) text += fmt::format(" (with cp {} in it) × tp {} × pp {}", e.unbuilt.context, e.unbuilt.tensor, e.unbuilt.pipeline);
   text += fmt::format(" = {} ranks; {} micro-batch{} of {} × {} tokens a rank and step\n\n", e.ranks, o.micro_batches, o.micro_batches == 1 ? "" : "es",
-                      o.batch.rows, o.batch.seq_len);
+                      o.batch.rows, o.batch.seq_len * e.unbuilt.tensor);  // which divides a sequence among ranks that all work on it
   return text + memory_text(e) + "\n" + collectives_text(e) + "\n" + roofline_text(e);
 }
 

@@ -156,7 +156,8 @@ std::string fault_forecast_text(const FaultForecast& f) {
     for (const FaultForecast::Row& row : policy.rows)
       text += fmt::format("  {:>10} {:>16} {:>8.2f}% {:>16} {:>8.2f}%\n", row.interval, with_thousands(row.simulated, 0), 100 * row.simulated / f.undisturbed,
                           with_thousands(row.daly, 0), 100 * row.daly / f.undisturbed);
-    text += fmt::format("  the best interval by Young's formula: {:.1f} steps\n", policy.young);
+    text += policy.costs.snapshot > 0 ? fmt::format("  the best interval by Young's formula: {:.1f} steps\n", policy.young)
+                                      : std::string("  a snapshot makes no step longer: the shorter the interval the better\n");
   }
   return text;
 }

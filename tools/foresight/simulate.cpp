@@ -56,6 +56,12 @@ RingTracerOptions rings(const SimulatedJobOptions& job, const SimulationOptions&
 
 }  // namespace
 
+OperationCosts operation_costs(const Estimate& e, const SimulationOptions& options) {
+  OperationCosts costs({e.training, e.job.options, options.cluster, state_bytes(e.job, e.training)});
+  costs.correct(options.factors);
+  return costs;
+}
+
 SimulatedJobOptions simulated_job_of(const Estimate& e, const JobConfig& config, const OperationCosts& costs, bool full) {
   SimulatedJobOptions job;
   job.plans = std::make_shared<const PlanSet>(e.job.plans);
@@ -83,9 +89,7 @@ Result<Simulation> simulate_run(const JobConfig& config, const SimulationOptions
     return Error{"only what is built can be simulated: " + (estimate->not_built.empty() ? std::string{} : estimate->not_built.front())};
   Simulation s;
   s.estimate = std::move(*estimate);
-  OperationCosts costs({s.estimate.training, s.estimate.job.options, options.cluster, state_bytes(s.estimate.job, s.estimate.training)});
-  costs.correct(options.factors);
-  SimulatedJobOptions job = simulated_job_of(s.estimate, config, costs, options.ranks <= options.unfolded);
+  SimulatedJobOptions job = simulated_job_of(s.estimate, config, operation_costs(s.estimate, options), options.ranks <= options.unfolded);
   s.simulated = job.shards * job.replicas;
   if (s.simulated < options.ranks && job.cores > 0)
     return Error{fmt::format("{} ranks share the cores of their hosts, so that none stands for another: raise --unfolded to simulate them all", options.ranks)};

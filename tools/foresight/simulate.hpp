@@ -42,6 +42,9 @@ struct Simulation {
 [[nodiscard]] std::string simulation_text(const Simulation& simulation);
 [[nodiscard]] std::string simulation_json(const Simulation& simulation);
 
+/// Durations of the estimate's operations, with the corrections of the options.
+[[nodiscard]] OperationCosts operation_costs(const Estimate& estimate, const SimulationOptions& options);
+
 /// The simulated job of an estimate; `full` ranks, or as few as show what more would (two of each group).
 [[nodiscard]] SimulatedJobOptions simulated_job_of(const Estimate& estimate, const JobConfig& config, const OperationCosts& costs, bool full);
 

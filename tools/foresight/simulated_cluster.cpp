@@ -48,6 +48,11 @@ class Cluster {
   };
 
   [[nodiscard]] std::uint32_t ranks() const noexcept { return options_.shards * options_.replicas; }
+  /// Of an epoch that begins with this step.
+  [[nodiscard]] const SimulatedLayout& layout_at(Step first) const {
+    const auto later = options_.changes.upper_bound(first);
+    return later == options_.changes.begin() ? options_ : std::prev(later)->second;
+  }
   [[nodiscard]] CorePool* cores_of(std::uint32_t rank) { return cores_.empty() ? nullptr : cores_.at(rank / options_.ranks_per_host).get(); }
   [[nodiscard]] StepKind kind_of(Step step) const {
     return options_.snapshot_due && options_.snapshot_due(step) ? StepKind::train_and_snapshot : StepKind::train;
@@ -58,7 +63,9 @@ class Cluster {
   void kill(Rank rank, Nanos notice);
   void start_again(Rank rank, Incarnation incarnation);
   void report_death(Rank rank, Incarnation incarnation);
-  SimulatedMesh& mesh_of(EpochId epoch);
+  SimulatedMesh& mesh_of(EpochId epoch, const SimulatedLayout& layout);
+  [[nodiscard]] EpochChanges epoch_changes() const;
+  [[nodiscard]] Nanos builder_cost(const LaneOperation& operation) const;
   [[nodiscard]] bool finished() const;
 
   const SimulatedJobOptions& options_;
@@ -81,26 +88,27 @@ class Cluster {
 /// What one rank stands on in one epoch.
 class Cluster::Body final : public RankBody {
  public:
-  Body(Cluster& cluster, const EpochStart& start) : cluster_(cluster), rank_(start.rank), mesh_(cluster.mesh_of(start.epoch)) {
+  Body(Cluster& cluster, const EpochStart& start)
+      : cluster_(cluster), rank_(start.rank), layout_(cluster.layout_at(start.first_step)), mesh_(cluster.mesh_of(start.epoch, layout_)) {
     const SimulatedJobOptions& o = cluster.options_;
     StampedModel model{.ranks = cluster.ranks(),
-                       .units = o.units,
-                       .micro_batches = o.micro_batches,
-                       .replicas = o.replicas,
-                       .reduce_last = o.reduce_last,
-                       .step_in_backward = o.step_in_backward,
+                       .units = layout_.units,
+                       .micro_batches = layout_.micro_batches,
+                       .replicas = layout_.replicas,
+                       .reduce_last = layout_.reduce_last,
+                       .step_in_backward = layout_.step_in_backward,
                        .seed = 1,
                        .after_a_failure = [&world = cluster.world_] { return !world.invariants().first_failure().empty(); },
                        .overflows = {}};
     programs_ = std::make_unique<StampedRank>(model, rank_.value(), cluster.world_.findings(), start.first_step);
     if (o.one_order) {
-      order_ = std::make_unique<DeviceOrder>([&cluster](Step step) -> const Plan& { return cluster.options_.plans->of(cluster.kind_of(step)); },
+      order_ = std::make_unique<DeviceOrder>([this](Step step) -> const Plan& { return layout_.plans->of(cluster_.kind_of(step)); },
                                              std::set<LaneKind>{LaneKind::compute, LaneKind::comm, LaneKind::optimizer}, start.first_step);
     }
     make_parts(start);
     for (std::size_t i = 0; i < lane_count; ++i) parts_.lanes[i] = open_lane(static_cast<LaneKind>(i));
     if (o.alter_parts) o.alter_parts(rank_, parts_);
-    cluster.world_.invariants().begin_epoch(rank_, start.epoch, start.first_step, o.plans);
+    cluster.world_.invariants().begin_epoch(rank_, start.epoch, start.first_step, layout_.plans);
     cluster.processes_[rank_.value()].body = this;
   }
   ~Body() override {
@@ -116,11 +124,12 @@ class Cluster::Body final : public RankBody {
   [[nodiscard]] PlanHashes plan_hashes() const override {
     PlanHashes hashes;
     for (const CommunicatorKind kind : {CommunicatorKind::dp_shard, CommunicatorKind::dp_replicate, CommunicatorKind::world})
-      hashes[kind] = cluster_.options_.plans->train.hash(kind);
+      hashes[kind] = layout_.plans->train.hash(kind);
     return hashes;
   }
   [[nodiscard]] std::uint64_t arena_bytes() const override { return 1; }
   void abort(const std::string& cause) noexcept override { mesh_.abort(cause); }
+  void hand_over(EpochId, Step, std::uint32_t) override {}  // stamps need no state: those of the next epoch say which step they follow
   void die() {
     for (const auto& lane : lanes_) lane->die();
     mesh_.lose(rank_.value());
@@ -129,25 +138,24 @@ class Cluster::Body final : public RankBody {
 
  private:
   void make_parts(const EpochStart& start) {
-    const SimulatedJobOptions& o = cluster_.options_;
     parts_.runtime = &cluster_.runtime_;
     parts_.directory = &cluster_.world_.actors().directory();
     parts_.system = &cluster_.world_.actors().system().caf();
     parts_.rank = rank_;
     parts_.epoch = start.epoch;
     parts_.first_step = start.first_step;
-    parts_.plans = o.plans;
-    parts_.slots = o.slots;
+    parts_.plans = layout_.plans;
+    parts_.slots = layout_.slots;
     parts_.batch = programs_->batch();
-    parts_.units = o.units;
+    parts_.units = layout_.units;
     parts_.loader = programs_->loader();
     parts_.compute = programs_->compute();
     parts_.shard = programs_->shard();
     parts_.snapshot = programs_->snapshot();
     const Fact keep{OperationKind::keep, {}, {}, false};
-    if (o.plans->train.find(keep)) parts_.keep = programs_->keep([](EpochId, Step, std::uint32_t) {});
+    if (layout_.plans->train.find(keep)) parts_.keep = programs_->keep([](EpochId, Step, std::uint32_t) {});
     parts_.dp_shard = mesh_.member(CommunicatorKind::dp_shard, rank_.value());
-    if (o.replicas > 1) parts_.dp_replicate = mesh_.member(CommunicatorKind::dp_replicate, rank_.value());
+    if (layout_.replicas > 1) parts_.dp_replicate = mesh_.member(CommunicatorKind::dp_replicate, rank_.value());
     parts_.world = mesh_.member(CommunicatorKind::world, rank_.value());
     parts_.checkpoint_folder = [](Step step) { return std::filesystem::path("step-" + std::to_string(step.value())); };
   }
@@ -173,15 +181,16 @@ class Cluster::Body final : public RankBody {
 
   /// By the operation's place in its step's plan.
   [[nodiscard]] Nanos cost_of(LaneKind kind, const LaneOperation& operation) const {
-    const Plan& plan = cluster_.options_.plans->of(cluster_.kind_of(operation.where.step));
+    const Plan& plan = layout_.plans->of(cluster_.kind_of(operation.where.step));
     if (operation.index.value() >= plan.operations.size()) return operation.cost;
-    const Nanos cost = cluster_.options_.cost(plan[operation.index]);
+    const Nanos cost = layout_.cost(plan[operation.index]);
     const bool beside = kind == LaneKind::compute && !lanes_[static_cast<std::size_t>(LaneKind::comm)]->progress().oldest_pending.empty();
     return beside ? Nanos{static_cast<Nanos::rep>(static_cast<double>(cost.count()) * (1 + cluster_.options_.contention))} : cost;
   }
 
   Cluster& cluster_;
   const Rank rank_;
+  const SimulatedLayout& layout_;
   SimulatedMesh& mesh_;
   std::unique_ptr<StampedRank> programs_;
   std::unique_ptr<DeviceOrder> order_;
@@ -251,10 +260,28 @@ Cluster::~Cluster() {
   world_.actors().end();
 }
 
-SimulatedMesh& Cluster::mesh_of(EpochId epoch) {
+SimulatedMesh& Cluster::mesh_of(EpochId epoch, const SimulatedLayout& layout) {
   auto& mesh = meshes_[epoch];
-  if (!mesh) mesh = std::make_unique<SimulatedMesh>(world_, options_.shards, options_.replicas);
+  if (!mesh) mesh = std::make_unique<SimulatedMesh>(world_, layout.shards, layout.replicas);
   return *mesh;
+}
+
+EpochChanges Cluster::epoch_changes() const {
+  EpochChanges changes;
+  changes.next = [this](Step after) -> std::optional<Step> {
+    const auto next = options_.changes.upper_bound(after);
+    return next == options_.changes.end() ? std::nullopt : std::optional(next->first);
+  };
+  changes.changes = [this](Step first, std::uint32_t) -> Result<std::vector<std::string>> {
+    const auto passed = std::distance(options_.changes.begin(), options_.changes.upper_bound(first));
+    return std::vector<std::string>(static_cast<std::size_t>(passed), "changed");
+  };
+  return changes;
+}
+
+Nanos Cluster::builder_cost(const LaneOperation& operation) const {
+  if (operation.index == hand_over_operation) return options_.hand_over;
+  return operation.index == build_operation && options_.build ? options_.build(begins_from_) : Nanos{0};
 }
 
 void Cluster::end_actors(std::uint32_t rank, bool at_once) {
@@ -276,6 +303,7 @@ void Cluster::spawn_coordinator() {
   options.seal = [](const CheckpointParts&) {};
   options.give_up = [](Step, EpochId) {};
   options.storage = storage_.get();
+  options.changes = epoch_changes();
   options.recovery.respawn = options_.respawn;
   options.recovery.keep_every = options_.keep_every;
   options.recovery.start_again = [this](Rank rank, Incarnation incarnation) { start_again(rank, incarnation); };
@@ -287,9 +315,9 @@ void Cluster::spawn_supervisor(std::uint32_t r) {
   Process& process = processes_[r];
   process.alive = true;
   process.factory = std::make_unique<Factory>(*this);
-  const auto build = [this](const LaneOperation&) { return options_.build ? options_.build(begins_from_) : Nanos{0}; };
   // A builder is not one of the rank's lanes: it stands beside them under a number that no rank has.
-  process.builder = std::make_unique<SimulatedLane>(world_, Rank{ranks() + 1000 + r}, LaneKind::storage, LaneModel{.cost = build});
+  process.builder = std::make_unique<SimulatedLane>(world_, Rank{ranks() + 1000 + r}, LaneKind::storage,
+                                                    LaneModel{.cost = [this](const LaneOperation& operation) { return builder_cost(operation); }});
   SupervisorOptions options;
   options.world_size = ranks();
   options.config_hash = 1;

@@ -21,9 +21,8 @@ namespace troupe {
 
 class RingTracer;
 
-/// What a simulated job is made of. Ranks that are not simulated are taken to do what the simulated ones do, at the same time: a collective's
-/// time is `cost`'s, whatever the number of members that are there.
-struct SimulatedJobOptions {
+/// What the ranks of an epoch are built from.
+struct SimulatedLayout {
   std::shared_ptr<const PlanSet> plans;
   SlotCounts slots;
   std::uint32_t units = 1, micro_batches = 1;
@@ -31,10 +30,16 @@ struct SimulatedJobOptions {
   bool step_in_backward = false;           ///< each unit is judged and updated by itself
   std::uint32_t shards = 1, replicas = 1;  ///< that are simulated; their product are the ranks
   std::function<Nanos(const PlannedOperation&)> cost;
-  double contention = 0;   ///< NetworkModel::contention
-  Nanos letter{0};         ///< DeviceModel::letter_us
-  bool one_order = false;  ///< DeviceModel::one_order
-  double cores = 0;        ///< of a host, which its ranks' lanes share; 0: lanes have hardware of their own
+};
+
+/// What a simulated job is made of. Ranks that are not simulated are taken to do what the simulated ones do, at the same time: a collective's
+/// time is `cost`'s, whatever the number of members that are there.
+struct SimulatedJobOptions : SimulatedLayout {
+  std::map<Step, SimulatedLayout> changes;  ///< a new epoch begins with each of these steps, of as many ranks that are built so
+  double contention = 0;                    ///< NetworkModel::contention
+  Nanos letter{0};                          ///< DeviceModel::letter_us
+  bool one_order = false;                   ///< DeviceModel::one_order
+  double cores = 0;                         ///< of a host, which its ranks' lanes share; 0: lanes have hardware of their own
   std::uint32_t ranks_per_host = 1;
   Step last{4};
   std::uint32_t run_ahead = 2;             ///< steps granted past the slowest report
@@ -45,6 +50,7 @@ struct SimulatedJobOptions {
   Nanos start_time{0};                                ///< from a respawn to its Join
   Nanos notice{0};                                    ///< from a death to the launcher's knowing
   std::function<Nanos(EpochOrigin::Place)> build;     ///< of a rank that begins an epoch; empty: none
+  Nanos hand_over{0};                                 ///< of a rank that leaves its state for the epoch after a change
   std::map<Nanos, Rank> deaths;                       ///< when whose process dies
   RingTracer* tracer = nullptr;                       ///< of letters and lanes; null: none
   std::uint32_t traced_ranks = 0;                     ///< the first, which the tracer has rings for
