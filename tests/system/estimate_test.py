@@ -11,6 +11,8 @@ RUNS = {
     "two shards, fp8 gathered": (2, ["--float8.enable_fsdp_float8_all_gather"]),
     "two shards, all computed again": (2, ["--activation_checkpoint.mode", "full"]),
     "two shards, every second product kept": (2, ["--activation_checkpoint.mode", "selective", "--activation_checkpoint.selective_ac_option", "op"]),
+    "two shards, fp8 by rows": (2, ["--float8.recipe_name", "rowwise"]),
+    "two shards, state in host memory, an average, two micro-batches": (2, ["--training.enable_cpu_offload", "--optimizer.ema_decay", "0.9", "--training.global_batch_size", "4"]),
     "two replicas, three micro-batches summed": (2, ["--parallelism.data_parallel_replicate_degree", "2", "--training.global_batch_size", "6",
                                                      "--parallelism.reduce_gradients", "last"]),
     "two replicas of two shards, bf16": (4, ["--parallelism.data_parallel_replicate_degree", "2", "--training.mixed_precision_param", "bfloat16"]),
