@@ -9,6 +9,7 @@
 #include <ostream>
 #include <string>
 #include <system_error>
+#include <unordered_map>
 
 namespace troupe {
 namespace {
@@ -89,10 +90,29 @@ class TrackRows {
   std::vector<std::vector<Nanos>> open_;  ///< ends of the spans that a row is in, outermost first
 };
 
+/// Which letters are drawn as arrows: of one process's file all, for their other ends are in another's; of a joined file those with both ends, for a viewer
+/// refuses the others, and the ring buffers hold some letters at one end alone.
+class Arrows {
+ public:
+  Arrows(std::span<const RankTrace> ranks, bool joined) : joined_(joined) {
+    for (std::size_t i = 0; joined && i < ranks.size(); ++i) {
+      for (const auto& event : ranks[i].events) {
+        if (event.kind == TraceEvent::Kind::letter_sent) ends_[event.value] |= 1U;
+        if (event.kind == TraceEvent::Kind::letter_received) ends_[event.value] |= 2U;
+      }
+    }
+  }
+  [[nodiscard]] bool drawn(std::uint64_t flow) const { return !joined_ || ends_.at(flow) == 3; }
+
+ private:
+  bool joined_;
+  std::unordered_map<std::uint64_t, std::uint8_t> ends_;  ///< by flow: 1 left, 2 taken up
+};
+
 class RankWriter {
  public:
-  RankWriter(const RankTrace& trace, Nanos origin, std::ostream& out, bool& first, std::uint64_t& async_id)
-      : trace_(trace), origin_(origin), out_(out), first_(first), async_id_(async_id), pid_("\"pid\":" + std::to_string(trace.rank.value())) {}
+  RankWriter(const RankTrace& trace, Nanos origin, std::ostream& out, bool& first, std::uint64_t& async_id, const Arrows& arrows)
+      : trace_(trace), origin_(origin), out_(out), first_(first), async_id_(async_id), arrows_(arrows), pid_("\"pid\":" + std::to_string(trace.rank.value())) {}
 
   void write() {
     const std::string title = trace_.rank == launcher_clock ? "launcher" : "rank " + std::to_string(trace_.rank.value());
@@ -163,6 +183,7 @@ class RankWriter {
     const bool sent = event.kind == TraceEvent::Kind::letter_sent;
     const std::string args = "\"args\":{" + where(event.where) + "}";
     line("X", row, at(event.started), (sent ? "send " : "receive ") + name(event.name), "\"dur\":0.001," + args);
+    if (!arrows_.drawn(event.value)) return;
     line(sent ? "s" : "f", row, at(event.started), name(event.name),
          std::string(sent ? "" : "\"bp\":\"e\",") + "\"cat\":\"letter\",\"id\":" + std::to_string(event.value));
   }
@@ -185,6 +206,7 @@ class RankWriter {
   std::ostream& out_;
   bool& first_;
   std::uint64_t& async_id_;
+  const Arrows& arrows_;
   std::string pid_;
   std::uint32_t threads_ = 0;  ///< rows so far; 0 holds marks and counters
 };
@@ -212,8 +234,9 @@ void write_chrome_trace(std::span<const RankTrace> ranks, std::ostream& out, std
   bool first = true;
   // Ids of async spans are global in a file; merged files stay apart by their first rank.
   std::uint64_t async_id = ranks.empty() ? 0 : std::uint64_t{ranks[0].rank.value() & rank_bits_of_ids} << 36U;
+  const Arrows arrows(ranks, !clocks.empty());
   for (const auto& rank : ranks) {
-    RankWriter(rank, origin, out, first, async_id).write();
+    RankWriter(rank, origin, out, first, async_id, arrows).write();
     overwritten += rank.overwritten;
   }
   out << "\n],\"otherData\":{\"origin_ns\":\"" << origin.count() << "\",\"overwritten_events\":\"" << overwritten << '"';

@@ -16,7 +16,8 @@ namespace troupe {
 /// gets a further row); the wait of an operation in its lane's queue as an async span "compute queue"; letters as flow arrows;
 /// slots in use as counters; marks as instants. Times are microseconds with three decimals since the earliest event, whose time
 /// is otherData.origin_ns (CLOCK_MONOTONIC, as text). Args of a span: epoch, step, micro, unit, issued, queued (microseconds), outcome.
-/// `clocks`, where given, are told in otherData.clocks: rank, offset_us, error_us, drift, letters, aligned.
+/// `clocks`, where given, are told in otherData.clocks: rank, offset_us, error_us, drift, letters, aligned. Then the file joins several processes', and only
+/// letters whose both ends are in it are arrows.
 void write_chrome_trace(std::span<const RankTrace> ranks, std::ostream& out, std::span<const ClockOffset> clocks = {});
 /// The same into a file, written beside it and renamed.
 [[nodiscard]] Result<void> write_chrome_trace(std::span<const RankTrace> ranks, const std::filesystem::path& file, std::span<const ClockOffset> clocks = {});
