@@ -58,6 +58,26 @@ class SimulateTest(unittest.TestCase):
         self.assertEqual(code, 0, errors)
         self.assertEqual([len(policy["intervals"]) for policy in json.loads(text)["policies"]], [2, 2, 2])
 
+    def test_what_a_simulated_step_has_not_is_said(self):
+        code, text, errors = troupe("simulate", self.job.config, "--gpu", "cpu")
+        self.assertEqual(code, 0, errors)
+        self.assertNotIn("left out", text)
+        code, text, errors = troupe("simulate", self.job.config, "--gpu", "cpu", "--live.changes", '["step=5 slots.weights=3"]', "--faults.rules", "site=process rank=0 step=7 action=crash")
+        self.assertEqual(code, 0, errors)
+        self.assertIn("left out: fault rules", text)
+        self.assertIn("left out: planned changes (--change KEY=VALUE shows what one does)", text)
+
+    def test_a_change_of_a_live_run_is_foretold(self):
+        code, text, errors = troupe("simulate", self.job.config, "--ranks", 2, "--gpu", "cpu", "--slots.weights", 1, "--change", "slots.weights=2", "--json")
+        self.assertEqual(code, 0, errors)
+        told = json.loads(text)
+        self.assertEqual(told["changes"], ["slots.weights=2"])
+        self.assertGreater(told["after"]["device_bytes"], told["before"]["device_bytes"])
+        self.assertGreater(told["pause_seconds"], 0.2, "what [recovery] build_seconds says of a CPU")
+        code, _, errors = troupe("simulate", self.job.config, "--change", "model.dim=64")
+        self.assertEqual(code, 2)
+        self.assertIn("model.dim is frozen", errors)
+
     def test_a_network_file_with_an_unknown_key_is_refused_by_place(self):
         file = self.job.folder / "network.toml"
         file.write_text("[network]\nnic_gpbs = 3\n")

@@ -56,6 +56,14 @@ Result<Calibration> corrections(const SimulateRequest& request, const ClusterMod
   return Calibration{.device = cluster.device, .factors = {}, .report = {}};
 }
 
+/// What the configuration asks for and a simulated step has not.
+void tell_what_is_left_out(const JobConfig& config) {
+  const auto tell = [](const char* what) { std::printf("left out: %s\n", what); };
+  if (!config.faults.rules.empty()) tell("fault rules (--death-every HOURS shows what deaths cost)");
+  if (!config.live.changes.empty()) tell("planned changes (--change KEY=VALUE shows what one does)");
+  if (config.validation.enable) tell("validations");
+}
+
 int simulate(const SimulateRequest& request) {
   const auto config = with_extension(JobConfig::load(request.config, request.overrides));
   if (!config) return refuse("simulate", config.error());
@@ -90,6 +98,7 @@ int simulate(const SimulateRequest& request) {
     std::fputs(simulation_json(*result).c_str(), stdout);
     return exit_done;
   }
+  tell_what_is_left_out(*config);
   for (const std::string& line : measured->report) std::printf("profile: %s\n", line.c_str());
   if (measured->report.empty() && !cluster->device.gpu())
     std::printf(
