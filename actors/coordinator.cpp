@@ -15,7 +15,8 @@ Coordinator::Coordinator(caf::actor_config& config, const ActorSeat& seat, Coord
       phase_since_(seat.runtime.clock.now()),
       progress_at_(phase_since_),
       restore_(options_.epoch.restore_step,
-               {.keep_every = options_.recovery.keep_every, .rollback_steps = options_.rollback_steps, .run_ahead = options_.steps.run_ahead}),
+               {.keep_every = options_.recovery.keep_every, .rollback_steps = options_.rollback_steps, .run_ahead = options_.steps.run_ahead},
+               options_.recovery.copy_kept != nullptr),
       losses_(options_.spike_window) {}
 
 caf::behavior Coordinator::make_behavior() {
@@ -86,15 +87,6 @@ void Coordinator::shard_saved(const Letter<schema::ShardSaved>& letter) {
   ShardFact fact{.rank = letter.from().rank, .file = body.getFile(), .bytes = body.getBytes(), .hash = body.getHash(), .problem = {}};
   if (!body.getOk()) fact.problem = body.getProblem().size() > 0 ? std::string{body.getProblem()} : std::string{"the shard could not be written"};
   epoch_->seals.add(letter.where().step, std::move(fact));
-}
-
-void Coordinator::snapshot_kept(const Letter<schema::SnapshotKept>& letter) {
-  if (phase_ != Phase::running) return;
-  const Step step = letter.where().step;
-  const Rank rank = letter.from().rank;
-  const bool ok = letter.body().getOk();
-  if (!ok) runtime().log.warning(fmt::format("rank {}: no snapshot in memory of step {}: {}", rank.value(), step.value(), letter.body().getProblem().cStr()));
-  if (restore_.kept(step, rank, ok)) snapshot_sealed(step);
 }
 
 void Coordinator::sealed(const Letter<schema::CheckpointSealed>& letter) {

@@ -33,6 +33,9 @@ struct RecoveryOptions {
   std::function<void(Rank, Incarnation)> start_again;
   /// The rank's process belongs to the job no more; `kill`: what is left of it is killed, else it ends by itself. Must not block.
   std::function<void(Rank, bool kill)> let_go = {};
+  /// A rank's part of a snapshot stands in its host's memory: has another host take a copy, which a SnapshotKept of ActorKind::none will tell of. False:
+  /// of this rank there is none. Must not block. Empty: of no rank.
+  std::function<bool(Rank, std::uint32_t slot, EpochId, Step)> copy_kept = {};
   [[nodiscard]] bool elastic() const noexcept { return respawn || shrink; }
   /// What a step trains on, for the error of a step that always fails: "rows 8 to 11 of the data order". Empty: nothing is said.
   std::function<std::string(Step)> describe_data;
@@ -137,7 +140,6 @@ class Coordinator final : public Actor<Coordinator> {
   void ready(const Letter<schema::EpochReady>&);
   void report(const Letter<schema::StepReport>&);
   void shard_saved(const Letter<schema::ShardSaved>&);
-  void snapshot_kept(const Letter<schema::SnapshotKept>&);
   void sealed(const Letter<schema::CheckpointSealed>&);
   void heartbeat(const Letter<schema::Heartbeat>&);
   void fault(const Letter<schema::FaultReport>&);
@@ -160,6 +162,7 @@ class Coordinator final : public Actor<Coordinator> {
   void raise(Fault fault);
   void end_epoch();
   // coordinator_recovery.cpp
+  void snapshot_kept(const Letter<schema::SnapshotKept>&);
   [[nodiscard]] bool recovers(const Fault& fault) const;
   /// Ends the epoch, not the run; why not, when this went wrong too often.
   [[nodiscard]] std::optional<std::string> recover();

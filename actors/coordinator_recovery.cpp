@@ -125,6 +125,24 @@ bool Coordinator::note_progress(StepRecord record) {
   return true;
 }
 
+void Coordinator::snapshot_kept(const Letter<schema::SnapshotKept>& letter) {
+  if (phase_ != Phase::running) return;
+  const Step step = letter.where().step;
+  const Rank rank = letter.from().rank;
+  const bool ok = letter.body().getOk();
+  if (letter.from().actor == ActorKind::none) {
+    if (restore_.copied(step, epoch(), rank, ok)) snapshot_sealed(step);
+    return;
+  }
+  if (!ok) runtime().log.warning(fmt::format("rank {}: no snapshot in memory of step {}: {}", rank.value(), step.value(), letter.body().getProblem().cStr()));
+  bool sealed = restore_.kept(step, rank, ok);
+  if (const auto& copy = options_.recovery.copy_kept) {
+    const bool comes = ok && copy(rank, letter.body().getSlot() - 1U, epoch(), step);
+    if (!comes) sealed = restore_.copied(step, epoch(), rank, true) || sealed;
+  }
+  if (sealed) snapshot_sealed(step);
+}
+
 void Coordinator::snapshot_sealed(Step step) {
   events_.kept(step, epoch());
   if (const auto oldest = restore_.oldest_kept()) history_->forget_before(*oldest);

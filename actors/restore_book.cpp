@@ -16,9 +16,10 @@ std::string describe(const EpochOrigin& point) {
   return {};
 }
 
-RestoreBook::RestoreBook(Step base, SnapshotPolicy policy)
+RestoreBook::RestoreBook(Step base, SnapshotPolicy policy, bool copies)
     : base_{.place = base == Step{0} ? EpochOrigin::Place::seed : EpochOrigin::Place::disk, .step = base, .epoch = {}, .slot = 0},
       policy_(policy),
+      copies_(copies),
       memory_(policy.slots()) {}
 
 EpochOrigin RestoreBook::newest() const {
@@ -100,6 +101,13 @@ bool RestoreBook::kept(Step step, Rank rank, bool ok) {
   return close_if_whole();
 }
 
+bool RestoreBook::copied(Step step, EpochId epoch, Rank rank, bool ok) {
+  if (!open_ || open_->point.step != step || open_->point.epoch != epoch) return false;
+  open_->copies.insert(rank);
+  open_->failed = open_->failed || !ok;
+  return close_if_whole();
+}
+
 bool RestoreBook::reported(Step step) {
   if (!open_ || open_->point.step != step) return false;
   open_->reported = true;
@@ -107,7 +115,7 @@ bool RestoreBook::reported(Step step) {
 }
 
 bool RestoreBook::close_if_whole() {
-  if (open_->parts.size() < open_->ranks || !open_->reported) return false;
+  if (open_->parts.size() < open_->ranks || !open_->reported || (copies_ && open_->copies.size() < open_->ranks)) return false;
   const OpenKeep whole = *open_;
   open_.reset();
   if (whole.failed) return false;

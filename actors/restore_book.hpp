@@ -31,7 +31,8 @@ struct EpochOrigin {
 class RestoreBook {
  public:
   /// `base`: where the run began, a sealed checkpoint or 0.
-  RestoreBook(Step base, SnapshotPolicy policy);
+  /// `copies`: a part counts only once it is told of as copied too (copied()).
+  RestoreBook(Step base, SnapshotPolicy policy, bool copies = false);
   RestoreBook(Step base, std::uint32_t keep_every) : RestoreBook(base, SnapshotPolicy{.keep_every = keep_every}) {}
   /// From which training goes on furthest; of two with the same step the one in memory.
   [[nodiscard]] EpochOrigin newest() const;
@@ -60,6 +61,8 @@ class RestoreBook {
   void handed_over(Step step, EpochId epoch, std::uint32_t slot);
   /// A rank has told of its part; `ok`: it is whole. True when with it the snapshot of this step became sealed.
   bool kept(Step step, Rank rank, bool ok);
+  /// The same of its copy on another host; of another epoch's snapshot it changes nothing.
+  bool copied(Step step, EpochId epoch, Rank rank, bool ok);
   /// All ranks have reported the step too.
   bool reported(Step step);
   /// A fault: an open copy is given up.
@@ -76,6 +79,7 @@ class RestoreBook {
     EpochOrigin point;
     std::uint32_t ranks = 0;
     std::set<Rank> parts;
+    std::set<Rank> copies = {};
     bool reported = false, failed = false;
   };
   bool close_if_whole();
@@ -86,6 +90,7 @@ class RestoreBook {
 
   EpochOrigin base_;
   SnapshotPolicy policy_;
+  bool copies_;
   struct WayBack {
     EpochOrigin point;
     Step done;

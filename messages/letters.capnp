@@ -231,7 +231,8 @@ struct CheckpointSealed {
   epoch @2 :UInt64;               # in which its parts were written
 }
 struct SnapshotKept {
-  # Checkpoint → Coordinator: the state after `where.step` stands in the host agent's memory.
+  # Checkpoint → Coordinator: the state after `where.step` stands in the host agent's memory. From a rank's ActorKind none: its copy in another agent's memory does.
+  # Host agent → host agent, with the lease of a piece: part `where.unit` of such a state of rank `where.micro`, which has `bytes` in all (snapshot_courier.hpp).
   slot @0 :UInt8;                 # 1 or 2
   bytes @1 :UInt64;
   hash @2 :UInt64;                # XXH3 of it

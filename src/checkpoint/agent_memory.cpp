@@ -104,35 +104,87 @@ AgentMemory::Kept::~Kept() {
   if (mapped_ != nullptr) ::munmap(mapped_, length_);
 }
 
-Result<std::vector<AgentMemory::Kept>> AgentMemory::find(std::uint32_t slot, EpochId epoch, Step step) const {
-  const std::string wanted = "the snapshot of step " + std::to_string(step.value()) + " (epoch " + std::to_string(epoch.value()) + ", slot " +
-                             std::to_string(slot) + ") in the host agent's memory ";
+/// A slot's header, as it stood when it was read.
+struct AgentMemory::Seen {
+  EpochId epoch;
+  Step step;
+  std::uint64_t bytes;
+};
+
+std::optional<AgentMemory::Seen> AgentMemory::look(int descriptor, std::uint32_t place, std::uint32_t slot) {
+  alignas(Header) std::array<std::byte, sizeof(Header)> read{};
+  if (::pread(descriptor, read.data(), read.size(), place_of_slot(place, slot)) != static_cast<ssize_t>(read.size())) return std::nullopt;
+  const Header& entry = *reinterpret_cast<const Header*>(read.data());
+  if (entry.magic != magic || entry.whole.load() != 1) return std::nullopt;
+  return Seen{EpochId{entry.epoch}, Step{entry.step}, entry.bytes};
+}
+
+namespace {
+
+std::string wanted_text(std::uint32_t slot, EpochId epoch, Step step) {
+  return "the snapshot of step " + std::to_string(step.value()) + " (epoch " + std::to_string(epoch.value()) + ", slot " + std::to_string(slot) +
+         ") in the host agent's memory ";
+}
+
+/// Where the memory ends.
+Result<std::uint64_t> end_of(int descriptor) {
   struct stat found {};
-  if (::fstat(descriptor_, &found) != 0) return Error{wanted + "cannot be read: " + std::strerror(errno)};
-  const auto end = static_cast<std::uint64_t>(found.st_size);
+  if (::fstat(descriptor, &found) != 0) return Error{std::string("cannot be read: ") + std::strerror(errno)};
+  return static_cast<std::uint64_t>(found.st_size);
+}
+
+Result<AgentMemory::Kept> map_kept(int descriptor, std::uint32_t place, std::uint32_t slot, std::uint64_t bytes, std::uint64_t end) {
+  const off_t at = place_of_slot(place, slot);
+  const std::uint64_t length = page + rounded(bytes);
+  if (bytes > slot_stride || static_cast<std::uint64_t>(at) + length > end) return Error{"is damaged: it is longer than its memory"};
+  void* const mapped = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, descriptor, at);
+  if (mapped == MAP_FAILED) return Error{std::string("cannot be mapped: ") + std::strerror(errno)};
+  return AgentMemory::Kept{place, mapped, length, std::span{static_cast<const std::byte*>(mapped) + page, bytes}};
+}
+
+}  // namespace
+
+Result<std::vector<AgentMemory::Kept>> AgentMemory::find(std::uint32_t slot, EpochId epoch, Step step) const {
+  const std::string wanted = wanted_text(slot, epoch, step);
+  const auto end = end_of(descriptor_);
+  if (!end) return Error{wanted + end.error().message};
   std::vector<std::uint32_t> places{place_};
-  for (std::uint32_t place = 0; place < std::min<std::uint64_t>(largest_place, (end + region_stride - 1) / region_stride); ++place)
+  for (std::uint32_t place = 0; place < std::min<std::uint64_t>(largest_place, (*end + region_stride - 1) / region_stride); ++place)
     if (place != place_) places.push_back(place);
   std::vector<Kept> kept;
   std::string instead = "is not whole";
   for (const std::uint32_t place : places) {
-    const off_t at = place_of_slot(place, slot);
-    alignas(Header) std::array<std::byte, sizeof(Header)> read{};
-    if (::pread(descriptor_, read.data(), read.size(), at) != static_cast<ssize_t>(read.size())) continue;
-    const Header& entry = *reinterpret_cast<const Header*>(read.data());
-    if (entry.magic != magic || entry.whole.load() != 1) continue;
-    if (entry.epoch != epoch.value() || entry.step != step.value()) {
-      if (place == place_) instead = "is not there: the slot holds step " + std::to_string(entry.step) + " of epoch " + std::to_string(entry.epoch);
+    const auto seen = look(descriptor_, place, slot);
+    if (!seen) continue;
+    if (seen->epoch != epoch || seen->step != step) {
+      if (place == place_)
+        instead = "is not there: the slot holds step " + std::to_string(seen->step.value()) + " of epoch " + std::to_string(seen->epoch.value());
       continue;
     }
-    const std::uint64_t length = page + rounded(entry.bytes);
-    if (entry.bytes > slot_stride || static_cast<std::uint64_t>(at) + length > end) return Error{wanted + "is damaged: it is longer than its memory"};
-    void* const mapped = ::mmap(nullptr, length, PROT_READ, MAP_SHARED, descriptor_, at);
-    if (mapped == MAP_FAILED) return Error{wanted + "cannot be mapped: " + std::strerror(errno)};
-    kept.emplace_back(place, mapped, length, std::span{static_cast<const std::byte*>(mapped) + page, entry.bytes});
+    auto mapped = map_kept(descriptor_, place, slot, seen->bytes, *end);
+    if (!mapped) return Error{wanted + mapped.error().message};
+    kept.push_back(std::move(*mapped));
   }
   if (kept.empty()) return Error{wanted + instead};
   return kept;
+}
+
+Result<AgentMemory::Kept> AgentMemory::own(std::uint32_t slot, EpochId epoch, Step step) const {
+  const std::string wanted = wanted_text(slot, epoch, step);
+  const auto end = end_of(descriptor_);
+  if (!end) return Error{wanted + end.error().message};
+  const auto seen = look(descriptor_, place_, slot);
+  if (!seen || seen->epoch != epoch || seen->step != step) return Error{wanted + "is not there any more"};
+  auto mapped = map_kept(descriptor_, place_, slot, seen->bytes, *end);
+  if (!mapped) return Error{wanted + mapped.error().message};
+  return mapped;
+}
+
+std::vector<AgentMemory::Whole> AgentMemory::whole() const {
+  std::vector<Whole> all;
+  for (std::uint32_t slot = 0; slot < most_slots; ++slot)
+    if (const auto seen = look(descriptor_, place_, slot)) all.push_back({slot, seen->epoch, seen->step});
+  return all;
 }
 
 }  // namespace troupe

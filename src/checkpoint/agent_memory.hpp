@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -62,9 +63,20 @@ class AgentMemory {
   /// Of all ranks that have this slot whole, of this epoch and step; the own region first. The error says what the own one holds instead, when
   /// there is none at all.
   [[nodiscard]] Result<std::vector<Kept>> find(std::uint32_t slot, EpochId epoch, Step step) const;
+  /// The same of the own region alone.
+  [[nodiscard]] Result<Kept> own(std::uint32_t slot, EpochId epoch, Step step) const;
+  /// What stands whole in the own region.
+  struct Whole {
+    std::uint32_t slot;
+    EpochId epoch;
+    Step step;
+  };
+  [[nodiscard]] std::vector<Whole> whole() const;
 
  private:
   struct Header;
+  struct Seen;
+  [[nodiscard]] static std::optional<Seen> look(int descriptor, std::uint32_t place, std::uint32_t slot);
   struct Mapped {
     std::byte* base = nullptr;  ///< the header's page, then the snapshot
     std::uint64_t bytes = 0;    ///< of the snapshot

@@ -1,10 +1,13 @@
 """Collectives over the transport: on one host by force, and between two, which are network namespaces with host names of their own."""
 import json
 import os
+import signal
 import subprocess
 import unittest
 
-from job import Job, WORKER, finish
+from job import Job, TROUPE, WORKER, finish, wait_until
+from nodes_test import children
+from recovery_test import journal, told
 
 
 def within(namespace):
@@ -103,6 +106,36 @@ class HostsTest(unittest.TestCase):
         moved = sum(line["bytes_gathered"] + line["bytes_reduced"] for line in self.job.metrics())
         for host in (0, 1):
             self.assertGreater(hosts.bytes_received(host), moved / 4, "the collectives did not cross the wire")
+
+    def agent(self, hosts, node):
+        """`troupe train` on one of them, and its process there."""
+        process = hosts.start(node, [TROUPE, "train", self.job.config, "--nproc", 1, "--nnodes", 2, "--node-rank", node, "--comm.interface", hosts.interface,
+                                     "--checkpoint.no_enable", "--elastic.policy", "respawn", "--elastic.memory_interval", 4, "--training.steps", 300])
+        self.addCleanup(process.kill)
+        return process
+
+    def test_with_an_agent_on_each_host_killed_processes_and_a_killed_host_change_no_number(self):
+        hosts = TwoHosts()
+        self.addCleanup(hosts.remove)
+        processes = [self.agent(hosts, node) for node in (0, 1)]
+        for rank, step in ((1, 20), (0, 80)):
+            self.job.wait_for_step(step, processes[0])
+            worker = children(children(processes[rank].pid)[0])[0]  # unshare, troupe, troupe-worker
+            os.kill(worker, signal.SIGKILL)
+            wait_until(lambda: len(journal(self.job, "recovered")) == 2 - rank, "the run goes on")
+        self.job.wait_for_step(140, processes[0])
+        processes[1].kill()  # and with it all that runs on that host
+        processes[1].communicate()
+        processes[1] = self.agent(hosts, 1)
+        results = [finish(process) for process in processes]
+        self.assertEqual([code for code, _ in results], [0, 0], results)
+        self.assertIn("node 1 has back what its ranks had kept", results[0][1])
+        epochs = journal(self.job, "epoch")
+        self.assertEqual(len(epochs), 4)
+        for epoch in epochs[1:]:
+            self.assertRegex(epoch["restored_from"], r"the snapshot of step \d+ in memory")
+        self.train_on_one_host("--checkpoint.no_enable", "--training.steps", 300)
+        self.assertEqual(told(self.job), told(self.other))
 
     def test_shared_memory_between_two_hosts_is_refused_with_their_names(self):
         hosts = TwoHosts()

@@ -18,14 +18,15 @@ struct TrainRequest {
   std::vector<std::string> overrides;      ///< --section.key value …
   std::optional<std::uint32_t> processes;  ///< --nproc
   std::optional<std::uint32_t> ranks_in_process;
-  std::string device;  ///< --device, short for the override --runtime.device; empty: as configured
+  std::uint32_t nodes = 1, node_rank = 0;  ///< --nnodes hosts with so many ranks each; this is host --node-rank
+  std::string device;                      ///< --device, short for the override --runtime.device; empty: as configured
   std::uint16_t port = 0;
   bool overwrite = false;
   bool dry_run = false;              ///< print what would be done instead
   bool dashboard = false;            ///< serve a web page
   std::uint16_t dashboard_port = 0;  ///< 0: any free one
 };
-/// Trains: hosts the Coordinator, starts and watches the workers of this host. Returns the exit code.
+/// Trains: hosts the Coordinator (on node 0), starts and watches the workers of this host. Returns the exit code.
 [[nodiscard]] int train(const TrainRequest& request);
 
 struct ConfigRequest {

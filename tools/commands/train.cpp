@@ -12,22 +12,23 @@
 #include <utility>
 
 #include "src/base/log.hpp"
-#include "src/checkpoint/agent_memory.hpp"
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
-#include "src/faults/fault_ledger.hpp"
 #include "tools/commands/check_device.hpp"
 #include "tools/commands/commands.hpp"
-#include "tools/commands/respawn_queue.hpp"
+#include "tools/commands/node_agent.hpp"
 #include "tools/commands/seed_checkpoint.hpp"
 #include "tools/dashboard/dashboard.hpp"
+#include "tools/launcher/bell_queue.hpp"
 #include "tools/launcher/config_watch.hpp"
 #include "tools/launcher/dry_run.hpp"
-#include "tools/launcher/host_agent.hpp"
+#include "tools/launcher/host_workers.hpp"
 #include "tools/launcher/job_host.hpp"
 #include "tools/launcher/job_setup.hpp"
 #include "tools/launcher/network_interface.hpp"
+#include "tools/launcher/remote_hosts.hpp"
 #include "tools/launcher/signals.hpp"
+#include "tools/launcher/snapshot_courier.hpp"
 #include "tools/worker/environment.hpp"
 
 namespace troupe {
@@ -52,6 +53,8 @@ class Launch {
     if (!record) return refuse(record.error());
     JobHostOptions options;
     options.world_size = world_size;
+    options.nodes = request_.nodes;
+    options.host_event = [this](const HostEvent& event) { host_events_.add(event); };
     options.loader_hosts = loader_hosts();
     options.job = new_job_name();
     options.secret = secret;
@@ -60,11 +63,23 @@ class Launch {
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
     options.coordinator = coordinator_options(config_, run_, world_size, log_);
-    options.check_change = [live = run_.live](ChangeRequest& request, std::uint32_t ranks) { return check_change(*live, request, ranks); };
+    options.check_change = [live = run_.live, nodes = request_.nodes](ChangeRequest& request, std::uint32_t ranks) -> Result<void> {
+      if (auto possible = check_hosts(request.set, nodes); !possible) return possible;
+      return check_change(*live, request, ranks);
+    };
     options.coordinator.recovery.start_again = [this](Rank rank, Incarnation incarnation) { respawns_.add({rank, incarnation}); };
+    if (request_.nodes > 1 && config_.elastic.respawn()) {  // else nobody takes the place of a host that is gone
+      options.courier = &courier_.emplace(launcher_rank, [this](const SnapshotName& name, const std::string& problem) { copies_.add({name, problem}); });
+      options.coordinator.recovery.copy_kept = [this](Rank rank, std::uint32_t slot, EpochId epoch, Step step) {
+        if (hosts_.hosts(rank)) kept_.add({rank, slot, epoch, step});
+        return hosts_.hosts(rank);
+      };
+    }
     options.coordinator.recovery.let_go = [this](Rank rank, bool kill) { respawns_.add({rank, {}, true, kill}); };
-    if (loader_hosts() == 0 && request_.ranks_in_process.value_or(1) == 1)
+    if (loader_hosts() == 0 && request_.ranks_in_process.value_or(1) == 1 && request_.nodes == 1)
       options.coordinator.changes.most_ranks = std::max(256U, 16 * std::max(1U, std::thread::hardware_concurrency()));
+    if (auto memory = workers_.take_memory(); !memory) return refuse(memory.error());
+    if (courier_) courier_->use_memory(workers_.memory());
     std::string listen_on = options.listen_on;
     if (!config_.comm.interface.empty()) {
       auto found = address_of_interface(config_.comm.interface);
@@ -100,68 +115,42 @@ class Launch {
 
   [[nodiscard]] std::uint32_t loader_hosts() const { return static_cast<std::uint32_t>(config_.data.loader_hosts); }
 
-  /// What every worker is told; `number`: its first rank, or that of a loader process.
-  void describe_worker(WorkerCommand& command, std::uint32_t number) {
-    command.executable = worker_program();
-    command.environment = worker_environment_;
-    command.environment.emplace_back("TROUPE_RANK", std::to_string(number));
-    command.environment.emplace_back("LOCAL_RANK", std::to_string(number));
-    if (command.arguments == std::vector<std::string>{"--loader"}) return;
-    command.memory = memory_.get();
-    command.environment.emplace_back("TROUPE_SNAPSHOTS", "5");
-    for (std::uint32_t i = 0; i < command.ranks; ++i) {
-      const Rank rank{command.first.value() + i};
-      if (std::ranges::none_of(ledgers_, [rank](const auto& ledger) { return ledger->rank == rank; }))
-        ledgers_.push_back(std::make_unique<RankLedger>(rank, memory_.get()));
-    }
-  }
-
   Result<void> start_workers(std::uint32_t world_size, const std::string& address, const Secret& secret) {
-    const std::uint32_t each = request_.ranks_in_process.value_or(1);
-    auto memory = AgentMemory::create();
-    if (!memory) return memory.error();
-    memory_ = Descriptor{*memory};
-    worker_environment_ = {{"TROUPE_COORDINATOR", address},
-                           {"TROUPE_WORLD_SIZE", std::to_string(world_size)},
-                           {"TROUPE_SECRET", secret.hex()},
-                           {"TROUPE_LAUNCHER_PID", std::to_string(::getpid())},
-                           {"TROUPE_INCARNATION", "0"},
-                           {"TROUPE_JOINS", "0"},  // not what our own environment happens to hold
-                           {"TROUPE_NET_DEVICES", network_devices_},
-                           {"OMP_NUM_THREADS", std::to_string(config_.runtime.threads_per_rank)}};
-    const auto start = [&](WorkerCommand command, std::uint32_t number) -> Result<void> {
-      describe_worker(command, number);
-      commands_.push_back(command);
-      return agent_.start(command);
-    };
-    for (std::uint32_t first = 0; first < world_size; first += each) {
-      WorkerCommand command{.executable = {}, .arguments = {}, .environment = {}, .log = folder_.log_of(first), .first = Rank{first}, .ranks = each};
-      if (each > 1) command.arguments = {"--ranks-in-process", std::to_string(each)};
-      if (auto started = start(std::move(command), first); !started) return started;
-    }
-    for (std::uint32_t number = 0; number < loader_hosts(); ++number) {
-      const auto log = folder_.path() / "logs" / fmt::format("loader-{}.log", number);
-      WorkerCommand command{.executable = {}, .arguments = {"--loader"}, .environment = {}, .log = log, .first = Rank{world_size + number}, .ranks = 1};
-      if (auto started = start(std::move(command), number); !started) return started;
-    }
+    const std::uint32_t each = request_.ranks_in_process.value_or(1), here = world_size / request_.nodes;
     first_loader_ = Rank{world_size};
-    log_.info(fmt::format("started {} worker process{} for {} rank{}; logs in {}", agent_.running(), agent_.running() == 1 ? "" : "es", world_size,
-                          world_size == 1 ? "" : "s", (folder_.path() / "logs").string()));
+    workers_.open({.executable = worker_program(),
+                   .run_folder = folder_.path(),
+                   .environment = worker_environment(address, secret, world_size, network_devices_, config_),
+                   .first = Rank{0}});
+    for (std::uint32_t first = 0; first < here; first += each)
+      if (auto started = workers_.start(Rank{first}, each); !started) return started;
+    for (std::uint32_t number = 0; number < loader_hosts(); ++number)
+      if (auto started = workers_.start_loader(number, world_size); !started) return started;
+    log_.info(fmt::format("started {} worker process{} for {} rank{}; logs in {}", workers_.running(), workers_.running() == 1 ? "" : "es", here,
+                          here == 1 ? "" : "s", (folder_.path() / "logs").string()));
+    if (request_.nodes > 1)
+      log_.info(fmt::format("{} ranks are to come from {} other host{}: the same command there with --node-rank 1{}", world_size - here, request_.nodes - 1,
+                            request_.nodes == 2 ? "" : "s", request_.nodes == 2 ? "" : fmt::format(" to {}", request_.nodes - 1)));
     return {};
   }
 
   /// Until the job has ended (its end), or is to end at once (nothing; exit_code_).
   std::optional<JobEnd> watch() {
     while (true) {
-      std::array<pollfd, 3> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}, pollfd{respawns_.bell().get(), POLLIN, 0}};
+      std::array<pollfd, 6> waiting{pollfd{signals_.get(), POLLIN, 0},         pollfd{host_->bell().get(), POLLIN, 0},
+                                    pollfd{respawns_.bell().get(), POLLIN, 0}, pollfd{host_events_.bell().get(), POLLIN, 0},
+                                    pollfd{kept_.bell().get(), POLLIN, 0},     pollfd{copies_.bell().get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), 500);
-      look_at_ledgers();
+      workers_.look_at_ledgers();
+      for (const HostEvent& event : host_events_.take()) hosts_.take(event);
+      for (const SnapshotName& name : kept_.take()) hosts_.copy(name);
+      for (const CopyReport& copy : copies_.take()) hosts_.copied(copy);
       look_at_config();
       look_at_folder();
-      for (const auto& request : respawns_.take()) start_again(request);
+      for (const WorkerOrder& order : respawns_.take()) obey(order);
       while (const auto signal = signals_.next()) {
         if (*signal == SIGCHLD)
-          look_at_workers();
+          workers_.look();
         else if (!stop(*signal))
           return std::nullopt;
       }
@@ -197,77 +186,34 @@ class Launch {
     host_->request_stop("the run's folder is gone");
   }
 
-  [[nodiscard]] WorkerCommand* command_of(Rank rank) {
-    const auto found = std::ranges::find_if(commands_, [rank](const WorkerCommand& c) { return c.first <= rank && rank.value() - c.first.value() < c.ranks; });
-    return found == commands_.end() ? nullptr : &*found;
+  /// Of a process that is started again, or not needed any more, nobody asks how it ended.
+  void obey(const WorkerOrder& order) {
+    std::erase_if(ends_, [&](const WorkerEnd& end) {
+      const bool hosted = end.first <= order.rank && order.rank.value() - end.first.value() < end.ranks;
+      return hosted && (order.let_go || end.incarnation < order.incarnation);
+    });
+    if (hosts_.hosts(order.rank))
+      hosts_.obey(order);
+    else
+      workers_.obey(order);
   }
 
-  /// A process hosts several ranks: asked for each of them, started once. What is left of the one before is killed and reaped first.
-  void start_again(const RespawnQueue::Request& request) {
-    if (request.let_go) return let_go(request);
-    WorkerCommand* const command = command_of(request.rank);
-    if (command == nullptr) return start_new(request);
-    if (std::erase(let_go_, command->first) == 0 && command->incarnation >= request.incarnation) return;
-    set_variable(*command, "TROUPE_JOINS", "1");
-    command->incarnation = request.incarnation;
-    if (!agent_.kill(command->first)) start_anew(*command);  // else when it is reaped
+  void told_firing(Rank rank, const FaultFiring& firing) {
+    host_->report_firing(rank, static_cast<std::uint32_t>(firing.rule), firing.where, firing.operation);
   }
 
-  static void set_variable(WorkerCommand& command, const std::string& name, const std::string& value) {
-    std::erase_if(command.environment, [&](const auto& entry) { return entry.first == name; });
-    command.environment.emplace_back(name, value);
+  void told_copy(const CopyReport& copy) {
+    host_->report_copy(copy.snapshot.rank, copy.snapshot.slot, copy.snapshot.epoch, copy.snapshot.step, copy.problem.empty());
   }
 
-  /// A rank that there was none of before.
-  void start_new(const RespawnQueue::Request& request) {
-    const Rank rank = request.rank;
-    WorkerCommand command{.executable = {}, .arguments = {}, .environment = {}, .log = folder_.log_of(rank.value()), .first = rank, .ranks = 1};
-    command.incarnation = request.incarnation;
-    describe_worker(command, rank.value());
-    set_variable(command, "TROUPE_JOINS", "1");
-    commands_.push_back(command);
-    start_anew(commands_.back());
-  }
+  [[nodiscard]] std::uint32_t here() const { return request_.processes.value_or(1); }
 
-  /// It is dead, or it ends by itself, as it was told to.
-  void let_go(const RespawnQueue::Request& request) {
-    const WorkerCommand* const command = command_of(request.rank);
-    if (command == nullptr) return;
-    if (std::ranges::find(let_go_, command->first) == let_go_.end()) let_go_.push_back(command->first);
-    std::erase_if(ends_, [&](const WorkerEnd& end) { return end.first == command->first; });
-    if (request.kill) agent_.kill(command->first);
-  }
-
-  void start_anew(WorkerCommand& command) {
-    std::erase_if(ends_, [&](const WorkerEnd& end) { return end.first == command.first; });  // the run has outlived it
-    set_variable(command, "TROUPE_INCARNATION", std::to_string(command.incarnation.value()));
-    const auto started = agent_.start(command);
-    for (std::uint32_t i = 0; !started && i < command.ranks; ++i)
-      host_->report_death(Rank{command.first.value() + i}, started.error().message, 0, command.incarnation);
-  }
-
-  /// Before the death of whoever fired them is told.
-  void look_at_ledgers() {
-    for (const auto& rank : ledgers_) {
-      for (const FaultFiring& firing : rank->ledger.since(rank->seen))
-        host_->report_firing(rank->rank, static_cast<std::uint32_t>(firing.rule), firing.where, firing.operation);
-      rank->seen = rank->ledger.count();
-    }
-  }
-
-  void look_at_workers() {
-    look_at_ledgers();
-    for (WorkerEnd& end : agent_.reap()) {
-      if (WorkerCommand* const command = command_of(end.first); command != nullptr && command->incarnation > end.incarnation) {
-        start_anew(*command);
-        continue;
-      }
-      const bool loader = end.first >= first_loader_;
-      if (loader && !end.clean())
-        host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
-      for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal, end.incarnation);
-      if (std::ranges::find(let_go_, end.first) == let_go_.end()) ends_.push_back(std::move(end));
-    }
+  void ended(WorkerEnd end) {
+    const bool loader = end.first >= first_loader_ && end.first < Rank{first_loader_.value() + loader_hosts()};
+    if (loader && !end.clean())
+      host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
+    for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal, end.incarnation);
+    if (!end.let_go && end.problem.empty()) ends_.push_back(std::move(end));
   }
 
   /// False: at once.
@@ -275,7 +221,7 @@ class Launch {
     const bool again = asked_to_stop_ && signal != SIGUSR1 && signal != SIGHUP;  // a shell that goes may hang up twice
     if (again) {
       log_.warning(fmt::format("{} again: stopping at once", ::strsignal(signal)));
-      agent_.stop(std::chrono::milliseconds{0});
+      workers_.stop(std::chrono::milliseconds{0});
       exit_code_ = 128 + signal;
       return false;
     }
@@ -284,12 +230,29 @@ class Launch {
     return true;
   }
 
+  /// Until the agents of other hosts have told how their workers ended. The signal that ends the wait.
+  std::optional<int> await_hosts(std::chrono::milliseconds patience) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (true) {
+      for (const HostEvent& event : host_events_.take()) hosts_.take(event);
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+      if (hosts_.all_gone() || left <= 0) return std::nullopt;
+      std::array<pollfd, 2> waiting{pollfd{host_events_.bell().get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
+      ::poll(waiting.data(), waiting.size(), static_cast<int>(left));
+      while (const auto signal = signals_.next())
+        if (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGHUP) return signal;
+    }
+  }
+
   int finish(const JobEnd& end, const JobRecord& record) {
-    for (WorkerEnd& worker : agent_.stop(end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2, &signals_))
-      ends_.push_back(std::move(worker));
-    if (const auto signal = agent_.cut_short()) {
-      log_.warning(fmt::format("{} while the workers end: stopping at once", ::strsignal(*signal)));
-      return 128 + *signal;
+    const auto patience = end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2;
+    hosts_.end({.ok = end.ok, .cause = end.cause, .patience = patience});
+    workers_.stop(patience, &signals_);
+    std::optional<int> cut_short = workers_.cut_short();
+    if (!cut_short) cut_short = await_hosts(patience);
+    if (cut_short) {
+      log_.warning(fmt::format("{} while the workers end: stopping at once", ::strsignal(*cut_short)));
+      return 128 + *cut_short;
     }
     write_launcher_trace(tracer_.get(), folder_, log_);
     const int code = report_end(end, config_, run_.live->last_step(end.last_step), folder_, record, log_);
@@ -317,21 +280,24 @@ class Launch {
   JobHost* host_ = nullptr;
   std::string network_devices_;
   Rank first_loader_;  ///< loader processes count as ranks above the world
-  Descriptor memory_;  ///< the snapshots of all workers: they outlive them
-  std::vector<std::pair<std::string, std::string>> worker_environment_;
-  std::vector<Rank> let_go_;  ///< by the first rank of its process: belongs to the run no more
-  std::vector<WorkerCommand> commands_;
-  struct RankLedger {
-    RankLedger(Rank of, int descriptor) : rank(of), memory(descriptor, of.value()), ledger(memory.notes()) {}
-    Rank rank;
-    AgentMemory memory;
-    FaultLedger ledger;
-    std::uint64_t seen = 0;
-  };
-  std::vector<std::unique_ptr<RankLedger>> ledgers_;  ///< which fault rules have fired
-  RespawnQueue respawns_;
+  BellQueue<WorkerOrder> respawns_;
+  BellQueue<HostEvent> host_events_;
+  BellQueue<SnapshotName> kept_;  ///< of ranks of other hosts: to be copied
+  BellQueue<CopyReport> copies_;  ///< that came to this host
+  std::optional<SnapshotCourier> courier_;
   std::optional<ConfigWatch> watch_;
-  HostAgent agent_;
+  HostWorkers workers_{
+      {.ended = [this](WorkerEnd end) { ended(std::move(end)); }, .fired = [this](Rank rank, const FaultFiring& firing) { told_firing(rank, firing); }}};
+  RemoteHosts hosts_{request_.nodes,
+                     request_.processes.value_or(1),
+                     {.send = [this](std::uint32_t node, const std::string& order) { host_->order(node, order); },
+                      .ended = [this](WorkerEnd end) { ended(std::move(end)); },
+                      .fired = [this](const RankFiring& fired) { told_firing(fired.rank, fired.firing); },
+                      .stop = [this](const std::string& reason) { host_->request_stop(reason); },
+                      .lost = [this](Rank rank, const std::string& cause, Incarnation life) { host_->report_death(rank, cause, 0, life); },
+                      .copied = [this](const CopyReport& copy) { told_copy(copy); },
+                      .give_back = [this](std::uint32_t node) { return courier_ ? courier_->send_all(Rank{node * here()}, here(), agent_rank(node)) : 0; }},
+                     log_};
   std::vector<WorkerEnd> ends_;
   bool asked_to_stop_ = false, folder_lost_ = false;
   int exit_code_ = exit_failed;
@@ -353,16 +319,22 @@ int train(const TrainRequest& request) {
   std::signal(SIGCHLD, SIG_DFL);  // where it is inherited as ignored, the system reaps workers unseen
   const auto config = with_extension(JobConfig::load(request.config, request.overrides));
   if (!config) return refuse(config.error());
-  const std::uint32_t world_size = request.processes.value_or(request.ranks_in_process.value_or(1));
+  const std::uint32_t here = request.processes.value_or(request.ranks_in_process.value_or(1)), world_size = here * request.nodes;
   if (request.dry_run) return dry_run(*config, world_size);              // before signals are held back: any of them ends it
   const SignalQueue signals{SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD};  // one that is inherited as ignored (nohup) stays so
   const std::uint32_t cores = std::max(1U, std::thread::hardware_concurrency()), most = std::max(256U, 16 * cores);
-  if (world_size > most)
-    return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts, with torchrun or srun",
-                                    request.processes ? "--nproc" : "--ranks-in-process", world_size, cores, most)});
+  if (here > most)
+    return refuse(Error{fmt::format("{} {}: this host has {} cores, and at most {} ranks are started on it; a larger job spans hosts (--nnodes)",
+                                    request.processes ? "--nproc" : "--ranks-in-process", here, cores, most)});
+  if (request.node_rank >= request.nodes)
+    return refuse(Error{fmt::format("--node-rank {} of --nnodes {}: nodes count from 0", request.node_rank, request.nodes)});
+  if (request.nodes > 1 && request.ranks_in_process)
+    return refuse(Error{"--ranks-in-process with --nnodes: on several hosts each rank is a process of its own"});
+  if (auto possible = check_hosts(*config, request.nodes); !possible) return refuse(possible.error());
   if (auto fits = check_world(*config, world_size); !fits) return refuse(fits.error());
   if (auto fits = check_seed(*config, world_size); !fits) return refuse(fits.error());
   if (auto ready = check_device(*config, request.processes.value_or(1), request.ranks_in_process.value_or(1)); !ready) return refuse(ready.error());
+  if (request.node_rank > 0) return run_node_agent(request, *config, signals);
   auto run = prepare_run(*config, request.config, request.overwrite);
   if (!run) return refuse(run.error());
   const auto log = make_log(

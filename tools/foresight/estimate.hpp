@@ -34,6 +34,7 @@ struct RankMemory {
   std::size_t batches = 0, weight_slots = 0, gradient_slots = 0;
   std::size_t scratch = 0, library = 0;      ///< of kernels, of driver and libraries: measured on one kind of device, not computed
   std::size_t snapshot_slots = 0, kept = 0;  ///< in host memory: waiting to be written; in the launcher's, to recover from
+  std::size_t copied = 0;                    ///< the same of a rank of the next host, where there are several (every host but the last)
   std::size_t host_others = 0;
   bool host_state = false;                             ///< training.enable_cpu_offload
   [[nodiscard]] std::size_t planned() const noexcept;  ///< on the device, by the run's own plan

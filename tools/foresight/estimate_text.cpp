@@ -29,7 +29,10 @@ std::vector<std::pair<std::string, std::size_t>> device_rows(const RankMemory& m
 std::vector<std::pair<std::string, std::size_t>> host_rows(const RankMemory& m) {
   std::vector<std::pair<std::string, std::size_t>> rows;
   if (m.host_state) rows.insert(rows.end(), {{"weights, fp32 masters", m.weights}, {"optimizer moments", m.optimizer}, {"averages of weights", m.averages}});
-  rows.insert(rows.end(), {{"slots of snapshots", m.snapshot_slots}, {"snapshots kept by the launcher", m.kept}, {"numbers of the step", m.host_others}});
+  rows.insert(rows.end(), {{"slots of snapshots", m.snapshot_slots},
+                           {"snapshots kept by the launcher", m.kept},
+                           {"copies for the next host", m.copied},
+                           {"numbers of the step", m.host_others}});
   return rows;
 }
 

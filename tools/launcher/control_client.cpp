@@ -92,6 +92,7 @@ class Client final : public ControlClient {
   void watch(Handler handler) override {
     thread_ = std::thread([this, handler = std::move(handler)] { run(handler); });
   }
+  Result<void> tell(const std::string& text) override { return write_all(attempt_.socket, encode(ControlKind::told, text), answer_limit); }
 
  private:
   void run(const Handler& handler) {
@@ -101,6 +102,7 @@ class Client final : public ControlClient {
       if (!frame) return handler.gone(frame.error().message);
       if (*frame) {
         if ((*frame)->kind == ControlKind::trace && handler.trace) handler.trace((*frame)->payload);
+        if ((*frame)->kind == ControlKind::order && handler.order) handler.order((*frame)->payload);
         if ((*frame)->kind != ControlKind::peers) continue;
         auto peers = read_peers((*frame)->payload);
         if (!peers) return handler.gone(peers.error().message);
@@ -152,16 +154,23 @@ Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::ui
 Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
                                                               const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit,
                                                               int interrupt) {
+  return connect([&] { return Result<HostPort>{HostPort{host, port}}; }, secret, hello, limit, interrupt);
+}
+
+Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::function<Result<HostPort>()>& where, const std::function<Result<Secret>()>& secret,
+                                                              const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit,
+                                                              int interrupt) {
   const auto deadline = Clock::now() + limit;
   while (true) {
     bool final = false;
-    auto client = try_once(host, port, secret, hello, deadline, interrupt, final);
+    const auto there = where();
+    const std::string coordinator = there ? fmt::format("the coordinator at {}:{}", there->host, there->port) : "the coordinator";
+    auto client = there ? try_once(there->host, there->port, secret, hello, deadline, interrupt, final) : there.error();
     if (client) return client;
-    if (readable(interrupt)) return Error{fmt::format("interrupted before it had joined the coordinator at {}:{}: {}", host, port, client.error().message)};
-    if (final) return Error{fmt::format("cannot join the coordinator at {}:{}: {}", host, port, client.error().message)};
+    if (readable(interrupt)) return Error{fmt::format("interrupted before it had joined {}: {}", coordinator, client.error().message)};
+    if (final) return Error{fmt::format("cannot join {}: {}", coordinator, client.error().message)};
     if (Clock::now() + retry_pause >= deadline)
-      return Error{fmt::format("cannot join the coordinator at {}:{} within {:.1f} s: {}", host, port, std::chrono::duration<double>(limit).count(),
-                               client.error().message)};
+      return Error{fmt::format("cannot join {} within {:.1f} s: {}", coordinator, std::chrono::duration<double>(limit).count(), client.error().message)};
     pollfd pause{interrupt, POLLIN, 0};
     ::poll(&pause, 1, static_cast<int>(retry_pause.count()));
   }

@@ -107,7 +107,7 @@ Result<std::optional<ControlFrame>> FrameCutter::next() {
   if (pending_.size() < head) return std::optional<ControlFrame>{};
   std::memcpy(&length, pending_.data(), sizeof(length));
   const auto kind = static_cast<std::uint8_t>(pending_[sizeof(length)]);
-  if (kind < static_cast<std::uint8_t>(ControlKind::challenge) || kind > static_cast<std::uint8_t>(ControlKind::trace))
+  if (kind < static_cast<std::uint8_t>(ControlKind::challenge) || kind > static_cast<std::uint8_t>(ControlKind::told))
     return Error{fmt::format("a frame of unknown kind {}", kind)};
   if (length > limit_) return Error{fmt::format("a frame of {} bytes where at most {} are allowed", length, limit_)};
   if (pending_.size() < head + length) return std::optional<ControlFrame>{};

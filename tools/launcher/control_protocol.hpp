@@ -18,15 +18,36 @@
 ///   launcher → worker  peers       the transport addresses of all workers, when all are here, and again when one was started again
 /// Then the connection stays open and silent: its end tells either side that the other has ended.
 ///   launcher → worker  trace       a folder: write your timeline into it, as rank-N.json; nothing is answered
+/// A host agent (rank agent_rank(node)) is welcomed as a worker is; what follows are the texts of host_orders.hpp:
+///   launcher → agent   order       start a rank's process, end one, end them all
+///   agent → launcher   told        how one ended, which fault rule has fired
 /// A tool (rank tool_rank) is welcomed too, then asks and is answered:
 ///   tool → launcher    request     JSON
 ///   launcher → tool    response    JSON
 namespace troupe {
 
-enum class ControlKind : std::uint8_t { challenge = 1, answer = 2, proof = 3, welcome = 4, refused = 5, peers = 6, request = 7, response = 8, trace = 9 };
+enum class ControlKind : std::uint8_t {
+  challenge = 1,
+  answer = 2,
+  proof = 3,
+  welcome = 4,
+  refused = 5,
+  peers = 6,
+  request = 7,
+  response = 8,
+  trace = 9,
+  order = 10,
+  told = 11
+};
 
 /// What a tool that asks something of the job claims to be.
 inline constexpr Rank tool_rank{0xfffffffeU};
+
+/// What the host agent of a host claims to be; hosts ("nodes") count from 0, whose launcher is the job's.
+inline constexpr std::uint32_t most_nodes = 0xfff0;
+[[nodiscard]] constexpr Rank agent_rank(std::uint32_t node) noexcept { return Rank{0xffff0000U + node}; }
+[[nodiscard]] constexpr bool is_agent(Rank rank) noexcept { return rank >= agent_rank(0) && rank < agent_rank(most_nodes); }
+[[nodiscard]] constexpr std::uint32_t node_of_agent(Rank rank) noexcept { return rank.value() - 0xffff0000U; }
 
 inline constexpr std::size_t control_limit_stranger = 256;  ///< bytes of a frame before the peer has proved itself
 inline constexpr std::size_t control_limit_member = std::size_t{8} << 20U;

@@ -50,13 +50,19 @@ class Server final : public ControlServer {
   }
   [[nodiscard]] std::uint16_t port() const noexcept override { return port_; }
   [[nodiscard]] std::uint64_t dropped() const noexcept override { return dropped_; }
-  void order_traces(const std::string& folder) override {
-    const std::lock_guard lock(mutex_);
-    orders_.push_back(folder);
-    bell_.ring();
-  }
+  void order_traces(const std::string& folder) override { add({std::nullopt, encode(ControlKind::trace, folder)}); }
+  void order(Rank agent, const std::string& text) override { add({agent, encode(ControlKind::order, text)}); }
 
  private:
+  struct Order {
+    std::optional<Rank> to;  ///< by the first rank; nothing: all workers
+    std::string frame;
+  };
+  void add(Order order) {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(std::move(order));
+    bell_.ring();
+  }
   void pass_orders_on();
   void run();
   void accept_all();
@@ -81,7 +87,7 @@ class Server final : public ControlServer {
   std::list<Connection> connections_;
   bool complete_ = false;
   std::mutex mutex_;
-  std::vector<std::string> orders_;  ///< folders for timelines, not passed on yet
+  std::vector<Order> orders_;  ///< not passed on yet
   std::atomic<bool> stop_ = false;
   std::atomic<std::uint64_t> dropped_ = 0;
   std::thread thread_;
@@ -125,14 +131,16 @@ void Server::run() {
 
 void Server::pass_orders_on() {
   bell_.silence();
-  std::vector<std::string> orders;
+  std::vector<Order> orders;
   {
     const std::lock_guard lock(mutex_);
     orders.swap(orders_);
   }
-  for (const std::string& folder : orders) {
-    for (const Connection& connection : connections_)
-      if (connection.hello) (void)write_all(connection.socket, encode(ControlKind::trace, folder), write_limit);  // one that is gone shows at the next poll
+  for (const Order& order : orders) {
+    for (const Connection& connection : connections_) {
+      const bool meant = connection.hello && (order.to ? connection.hello->first == *order.to : !is_agent(connection.hello->first));
+      if (meant) (void)write_all(connection.socket, order.frame, write_limit);  // one that is gone shows at the next poll
+    }
   }
 }
 
@@ -171,6 +179,10 @@ bool Server::take(Connection& connection, const ControlFrame& frame) {
   if (frame.kind == ControlKind::proof && connection.claimed && !connection.hello && !connection.tool) return admit(connection, frame.payload);
   if (frame.kind == ControlKind::request && connection.tool)
     return write_all(connection.socket, encode(ControlKind::response, handler_.ask(frame.payload)), write_limit).ok();
+  if (frame.kind == ControlKind::told && connection.hello && is_agent(connection.hello->first)) {
+    handler_.told(connection.hello->first, frame.payload);
+    return true;
+  }
   return drop(connection, fmt::format("a frame of kind {} out of turn", static_cast<int>(frame.kind)));
 }
 
@@ -199,6 +211,7 @@ bool Server::admit(Connection& connection, const std::string& payload) {
     connection.tool = true;
     return write_all(connection.socket, encode(ControlKind::welcome, write(Welcome{})), write_limit).ok();
   }
+  if (is_agent(hello->first) && !handler_.told) return drop(connection, "a host agent, and this job has none");
   auto welcome = handler_.admit(*hello);
   if (!welcome) {
     (void)write_all(connection.socket, encode(ControlKind::refused, welcome.error().message), write_limit);
@@ -219,8 +232,9 @@ void Server::tell_peers() {
   for (const Connection& connection : connections_) {
     if (!connection.hello) continue;
     const Hello& hello = *connection.hello;
-    peers.push_back(Peer{hello.first, hello.ranks, hello.pid, hello.host, hello.address, hello.incarnation});
-    ranks += hello.ranks;
+    const bool agent = is_agent(hello.first);  // its ranks are processes of their own
+    peers.push_back(Peer{hello.first, agent ? 1 : hello.ranks, hello.pid, hello.host, hello.address, hello.incarnation});
+    if (!agent) ranks += hello.ranks;
   }
   if (!complete_ && ranks < options_.world_size) return;
   std::ranges::sort(peers, {}, &Peer::first);

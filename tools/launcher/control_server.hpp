@@ -30,6 +30,7 @@ class ControlServer {
     std::function<void(const std::vector<Peer>&)> complete;     ///< all ranks are here; the workers have been told
     /// What a tool asks (troupe inspect, set, inject) and is answered. Empty: tools are refused.
     std::function<std::string(const std::string& request)> ask = {};
+    std::function<void(Rank agent, const std::string& text)> told = {};  ///< a host agent tells something. Empty: they are refused
   };
   /// Listens before it returns. A port in use is an error that names it.
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> listen(const Options& options, const Secret& secret, Handler handler, Log& log);
@@ -39,6 +40,8 @@ class ControlServer {
   [[nodiscard]] virtual std::uint64_t dropped() const noexcept = 0;
   /// Has every worker write its timeline into `folder`. Any thread; does not wait for it.
   virtual void order_traces(const std::string& folder) = 0;
+  /// Sends a host agent an order; none is sent to one that is not there. Any thread; does not wait for it.
+  virtual void order(Rank agent, const std::string& text) = 0;
 };
 
 }  // namespace troupe

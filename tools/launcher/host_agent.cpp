@@ -82,7 +82,8 @@ std::string ranks_text(Rank first, std::uint32_t ranks) {
 }  // namespace
 
 std::string WorkerEnd::describe() const {
-  const std::string who = fmt::format("{} (pid {})", ranks_text(first, ranks), pid);
+  if (!problem.empty()) return fmt::format("{}{}: {}", ranks_text(first, ranks), host.empty() ? "" : " on " + host, problem);
+  const std::string who = fmt::format("{} (pid {}{})", ranks_text(first, ranks), pid, host.empty() ? "" : " on " + host);
   if (lost) return fmt::format("{} has ended; how is unknown, another part of the system has taken its exit code", who);
   if (signal != 0) return fmt::format("{} was killed by signal {} ({})", who, signal, ::strsignal(signal));
   return fmt::format("{} exited with code {}", who, code);

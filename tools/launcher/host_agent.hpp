@@ -38,8 +38,11 @@ struct WorkerEnd {
   bool on_our_demand = false;  ///< killed by stop() or kill()
   std::filesystem::path log;
   Incarnation incarnation = {};
-  [[nodiscard]] bool clean() const noexcept { return signal == 0 && code == 0 && !lost; }
-  /// "rank 1 (pid 77) was killed by signal 9 (Killed)".
+  std::string host = {};     ///< where it ran; empty: this one
+  std::string problem = {};  ///< not empty: it could not even be started, and why
+  bool let_go = false;       ///< the run had no need of it any more
+  [[nodiscard]] bool clean() const noexcept { return signal == 0 && code == 0 && !lost && problem.empty(); }
+  /// "rank 1 (pid 77 on host-b) was killed by signal 9 (Killed)".
   [[nodiscard]] std::string describe() const;
 };
 

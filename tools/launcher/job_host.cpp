@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "tools/launcher/end_keeper.hpp"
 #include "tools/launcher/letter_link.hpp"
 #include "tools/launcher/live_requests.hpp"
+#include "tools/launcher/snapshot_courier.hpp"
 
 namespace troupe {
 namespace {
@@ -47,14 +49,17 @@ class Host final : public JobHost {
     transport.self = {launcher_rank, Incarnation{0}};
     transport.devices = options_.network_devices;
     transport.tracer = options_.tracer;
-    link_ = std::make_unique<LetterLink>(directory_, *clock_, log, transport, [this](Rank peer, const std::string& cause) {
-      log_.debug(fmt::format("letters to rank {}: {}", peer.value(), cause));
-    });
+    link_ = std::make_unique<LetterLink>(
+        directory_, *clock_, log, transport,
+        [this](Rank peer, const std::string& cause) { log_.debug(fmt::format("letters to rank {}: {}", peer.value(), cause)); },
+        options_.courier == nullptr ? LetterLink::Around{} : [this](TransportHandlers handlers) { return options_.courier->around(std::move(handlers)); });
+    if (options_.courier != nullptr) options_.courier->use(*link_);
     directory_.set_remote(link_.get());
   }
 
   ~Host() override {
     server_.reset();
+    if (options_.courier != nullptr) options_.courier->stop();
     link_->close(std::chrono::seconds{2});
     link_->deafen();
     coordinator_.end();
@@ -70,6 +75,8 @@ class Host final : public JobHost {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); },
                                    [this](const std::vector<Peer>&) { complete_ = true; }, [this](const std::string& request) { return ask(request); }};
+    if (options_.nodes > 1)
+      handler.told = [this](Rank agent, const std::string& text) { options_.host_event({HostEvent::Kind::told, node_of_agent(agent), text}); };
     coordinator_ = spawn<Coordinator>(*system_, ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
     directory_.add(coordinator_address, coordinator_.actor());  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
@@ -106,6 +113,15 @@ class Host final : public JobHost {
       body.setIncarnation(incarnation.value());
     });
   }
+
+  void report_copy(Rank rank, std::uint32_t slot, EpochId epoch, Step step, bool ok) override {
+    send<schema::SnapshotKept>(runtime_, Heading{coordinator_address, {rank, ActorKind::none}, Where{epoch, step, {}, {}}, {}, Nanos{0}, 0}, [&](auto body) {
+      body.setSlot(static_cast<std::uint8_t>(slot + 1));
+      body.setOk(ok);
+    });
+  }
+
+  void order(std::uint32_t node, const std::string& text) override { server_->order(agent_rank(node), text); }
 
   void request_change(ChangeRequest change) override {
     if (!options_.check_change) return change.answer(Error{"this run takes no changes"});
@@ -148,6 +164,7 @@ class Host final : public JobHost {
 
   /// On the control server's thread. Whoever knows the secret but does not fit ends the job while it is not complete: it would never be.
   Result<Welcome> admit(const Hello& hello) {
+    if (is_agent(hello.first)) return admit_agent(hello);
     const auto refuse = [&](std::string problem) {
       if (!complete_) report_death(hello.first, problem, 0, hello.incarnation);
       return Error{std::move(problem)};
@@ -172,6 +189,30 @@ class Host final : public JobHost {
                                   earlier->second, hello.pid, hello.host));
     }
     if (auto linked = link_->connect(hello.first, hello.ranks, hello.incarnation, hello.address); !linked) return refuse(linked.error().message);
+    return welcome();
+  }
+
+  /// The same thread. An agent of a node that has none, for the ranks that this job has there.
+  Result<Welcome> admit_agent(const Hello& hello) {
+    const std::uint32_t node = node_of_agent(hello.first), each = options_.world_size / options_.nodes;
+    const std::string who = fmt::format("the agent of node {} (pid {} on {})", node, hello.pid, hello.host);
+    if (node == 0 || node >= options_.nodes || hello.world_size != options_.world_size || hello.ranks != each) {
+      const std::string problem = fmt::format(
+          "{} was started for {} of {} ranks, but this job has {} nodes of {} ranks each: give all the same --nnodes and --nproc, and each its "
+          "own --node-rank",
+          who, hello.ranks, hello.world_size, options_.nodes, each);
+      if (!complete_) report_death(Rank{std::min(node * each, options_.world_size - 1)}, problem, 0);
+      return Error{problem};
+    }
+    if (const auto before = agents_.find(node); before != agents_.end())
+      return Error{fmt::format("{} is one too many: node {} has one, {}", who, node, before->second)};
+    if (auto linked = link_->connect(hello.first, 1, hello.incarnation, hello.address); !linked) return linked.error();
+    agents_[node] = fmt::format("pid {} on {}", hello.pid, hello.host);
+    options_.host_event({HostEvent::Kind::joined, node, hello.host});
+    return welcome();
+  }
+
+  [[nodiscard]] Welcome welcome() const {
     Welcome welcome;
     welcome.config = options_.config;
     welcome.job = options_.job;
@@ -192,6 +233,10 @@ class Host final : public JobHost {
   }
 
   void gone(Rank first, std::uint32_t ranks) {
+    if (is_agent(first)) {
+      agents_.erase(node_of_agent(first));
+      return options_.host_event({HostEvent::Kind::gone, node_of_agent(first), {}});
+    }
     if (!options_.watches_connections) return;
     for (std::uint32_t i = 0; i < ranks; ++i) {
       const Rank rank{first.value() + i};
@@ -212,6 +257,7 @@ class Host final : public JobHost {
   std::unique_ptr<LetterLink> link_;
   SpawnedActor coordinator_;
   std::map<std::pair<Rank, Incarnation>, std::uint32_t> pids_;
+  std::map<std::uint32_t, std::string> agents_;  ///< by node, the process; of the control server's thread
   std::mutex mutex_;
   std::map<Rank, Incarnation> lives_;  ///< of processes that are started again: which is expected
   bool complete_ = false;              ///< all ranks have been here; of the control server's thread

@@ -22,6 +22,10 @@ void add_train(CLI::App& app, troupe::TrainRequest& request) {
   command->add_option("--ranks-in-process", request.ranks_in_process, "this many ranks as threads of one worker process; the same results")
       ->check(CLI::Range(1U, 65536U))
       ->excludes(processes);
+  command->add_option("--nnodes", request.nodes, "hosts of the job: this command is given on each, with its --node-rank (docs/hosts.md)")
+      ->check(CLI::Range(1U, 65000U))
+      ->capture_default_str();
+  command->add_option("--node-rank", request.node_rank, "which of them this is; 0 coordinates")->capture_default_str();
   command->add_option("--device", request.device, "cpu or cuda: short for --runtime.device");
   command->add_option("--port", request.port, "port on which the launcher listens for its workers; 0: any free one")->capture_default_str();
   auto* dashboard = command->add_flag("--dashboard", request.dashboard, "serve a web page of the run on 127.0.0.1 and print its URL (docs/dashboard.md)");

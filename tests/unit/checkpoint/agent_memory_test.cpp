@@ -42,6 +42,23 @@ class AgentMemoryTest : public testing::Test {
   HostStream stream_;
 };
 
+TEST_F(AgentMemoryTest, SaysWhatStandsWholeInItsOwnRegion) {
+  AgentMemory memory(descriptor_, 3), other(descriptor_, 1);
+  State state(1);
+  const auto program = make_keep_program(state.tensors(), {}, memory);
+  EXPECT_TRUE(memory.whole().empty());
+  (void)program->keep(stream_, EpochId{2}, Step{5}, 1);
+  ASSERT_EQ(memory.whole().size(), 1U);
+  EXPECT_EQ(memory.whole()[0].slot, 1U);
+  EXPECT_EQ(memory.whole()[0].step, Step{5});
+  EXPECT_TRUE(other.whole().empty());
+  EXPECT_TRUE(memory.own(1, EpochId{2}, Step{5}).ok());
+  EXPECT_FALSE(memory.own(1, EpochId{1}, Step{5}).ok());
+  EXPECT_FALSE(other.own(1, EpochId{2}, Step{5}).ok()) << "another rank's";
+  (void)memory.open(1);
+  EXPECT_TRUE(memory.whole().empty()) << "it is being written";
+}
+
 TEST_F(AgentMemoryTest, ASnapshotComesBackBitForBitAndTheOlderOneStays) {
   AgentMemory memory(descriptor_, 0);
   State state(1);

@@ -45,6 +45,22 @@ TEST(RestoreBook, ASnapshotIsSealedWhenAllPartsAndTheReportAreThere) {
   EXPECT_EQ(book.newest().step, Step{1});
 }
 
+TEST(RestoreBook, WithCopiesOnOtherHostsASnapshotIsSealedWhenTheseAreThereToo) {
+  RestoreBook book(Step{0}, {.keep_every = 1}, true);
+  EXPECT_FALSE(keep(book, Step{1}));
+  EXPECT_FALSE(book.copied(Step{1}, first, Rank{0}, true));
+  EXPECT_FALSE(book.open_keep(Step{2}, first, 2)) << "a copy is still on its way";
+  EXPECT_FALSE(book.copied(Step{1}, second, Rank{1}, true)) << "of another epoch";
+  EXPECT_EQ(book.newest().place, EpochOrigin::Place::seed);
+  EXPECT_TRUE(book.copied(Step{1}, first, Rank{1}, true));
+  EXPECT_EQ(book.newest().step, Step{1});
+  EXPECT_FALSE(keep(book, Step{2}));
+  EXPECT_FALSE(book.copied(Step{2}, first, Rank{0}, false));
+  EXPECT_FALSE(book.copied(Step{2}, first, Rank{1}, true)) << "one was not copied";
+  EXPECT_EQ(book.newest().step, Step{1});
+  EXPECT_TRUE(book.open_keep(Step{3}, first, 2));
+}
+
 TEST(RestoreBook, NoCopyBeginsWhileOneIsOpenAndTheDueOneIsMadeUpFor) {
   RestoreBook book(Step{0}, 2);
   ASSERT_TRUE(book.open_keep(Step{2}, first, 2));

@@ -1,0 +1,88 @@
+#pragma once
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/checkpoint/agent_memory.hpp"
+#include "src/transport/transport.hpp"
+#include "tools/launcher/letter_link.hpp"
+
+namespace troupe {
+
+/// A rank's snapshot in the memory of a host agent.
+struct SnapshotName {
+  Rank rank;
+  std::uint32_t slot = 0;
+  EpochId epoch;
+  Step step;
+};
+
+/// Sends snapshots from the memory of this host's agent into that of another's, and takes in what others send, over the job's transport: so that the state
+/// of a host's ranks outlives the host. A snapshot goes in pieces, SnapshotKept letters with a payload; the copy counts as whole when the last is there.
+/// Public functions: any thread, and but for stop() none blocks; two threads of its own copy and wait.
+class SnapshotCourier {
+ public:
+  /// A copy is whole in this host's memory, or (with a problem) one could not be sent or taken in. On a thread of the courier; must not block.
+  using Told = std::function<void(const SnapshotName&, const std::string& problem)>;
+  /// `self`: this process among the transport's peers.
+  SnapshotCourier(Rank self, Told told);
+  ~SnapshotCourier();
+  SnapshotCourier(const SnapshotCourier&) = delete;
+  SnapshotCourier& operator=(const SnapshotCourier&) = delete;
+
+  /// Puts this receiver before the link's others.
+  [[nodiscard]] TransportHandlers around(TransportHandlers others);
+  /// The link whose handlers those are: stop() before it goes.
+  void use(LetterLink& link);
+  /// Gives up what is on its way, for good.
+  void stop();
+  /// The host agent's memory (AgentMemory), which outlives this.
+  void use_memory(int descriptor);
+
+  /// To the agent that is peer `to`.
+  void send(const SnapshotName& snapshot, Rank to);
+  /// All that this host holds of the ranks first … first + ranks − 1. Returns how many snapshots that is.
+  std::size_t send_all(Rank first, std::uint32_t ranks, Rank to);
+
+ private:
+  struct Errand {
+    SnapshotName snapshot;
+    Rank to;
+  };
+  struct Window;
+  /// A copy that comes in.
+  struct Incoming {
+    SnapshotName name;
+    std::uint64_t bytes = 0, received = 0;
+    std::span<std::byte> into;
+  };
+  void carry();
+  void take_in();
+  [[nodiscard]] std::string carry_out(const Errand& errand);
+  void write_piece(const Parcel& parcel);
+  [[nodiscard]] Lease slot_for(std::uint64_t bytes);
+
+  const Rank self_;
+  const Told told_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  LetterLink* link_ = nullptr;
+  int memory_ = -1;
+  bool over_ = false;
+  std::size_t buffers_out_ = 0;  ///< pieces that are on their way in, or wait to be written
+  std::deque<Errand> errands_;
+  std::shared_ptr<Window> window_;  ///< of the errand that is carried out
+  std::deque<std::shared_ptr<const Parcel>> pieces_;
+  std::map<Rank, std::unique_ptr<AgentMemory>> places_;  ///< of the thread that takes in
+  std::map<Rank, Incoming> incoming_;                    ///< the same
+  std::thread carrying_, taking_in_;
+};
+
+}  // namespace troupe
