@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 from job import Job, TROUPE, WORKER, finish, wait_until
-from nodes_test import children
+from nodes_test import children, wait_for_copy
 from recovery_test import journal, told
 
 
@@ -15,9 +15,10 @@ def within(namespace):
     return ["nsenter", f"--net=/run/netns/{namespace}"]
 
 
-# A name of its own, and no memory or process that the other could see: UCX would take a short cut through them. The namespace's own /sys: there UCX lists interfaces.
+# A name of its own, and no memory or process that the other could see: UCX would take a short cut through them. The namespace's own /sys, where UCX lists interfaces, and
+# /proc, where it looks whether the processes of its host live.
 APART = ["unshare", "--uts", "--ipc", "--pid", "--mount", "--propagation", "unchanged", "--fork", "--kill-child"]
-ENTER = 'mountpoint -q /sys || mount --bind /sys /sys; mount --make-rprivate /sys && mount -t sysfs sysfs /sys && hostname "$1" && shift && exec "$@"'
+ENTER = 'mountpoint -q /sys || mount --bind /sys /sys; mount --make-rprivate /sys && mount -t sysfs sysfs /sys && mount --make-rprivate /proc && mount -t proc proc /proc && hostname "$1" && shift && exec "$@"'
 
 
 def run(*command):
@@ -110,7 +111,7 @@ class HostsTest(unittest.TestCase):
     def agent(self, hosts, node):
         """`troupe train` on one of them, and its process there."""
         process = hosts.start(node, [TROUPE, "train", self.job.config, "--nproc", 1, "--nnodes", 2, "--node-rank", node, "--comm.interface", hosts.interface,
-                                     "--checkpoint.no_enable", "--elastic.policy", "respawn", "--elastic.memory_interval", 4, "--training.steps", 300])
+                                     "--checkpoint.no_enable", "--elastic.policy", "respawn", "--elastic.memory_interval", 4, "--training.steps", 600])
         self.addCleanup(process.kill)
         return process
 
@@ -118,6 +119,7 @@ class HostsTest(unittest.TestCase):
         hosts = TwoHosts()
         self.addCleanup(hosts.remove)
         processes = [self.agent(hosts, node) for node in (0, 1)]
+        wait_for_copy(self.job)
         for rank, step in ((1, 20), (0, 80)):
             self.job.wait_for_step(step, processes[0])
             worker = children(children(processes[rank].pid)[0])[0]  # unshare, troupe, troupe-worker
@@ -134,7 +136,7 @@ class HostsTest(unittest.TestCase):
         self.assertEqual(len(epochs), 4)
         for epoch in epochs[1:]:
             self.assertRegex(epoch["restored_from"], r"the snapshot of step \d+ in memory")
-        self.train_on_one_host("--checkpoint.no_enable", "--training.steps", 300)
+        self.train_on_one_host("--checkpoint.no_enable", "--training.steps", 600)
         self.assertEqual(told(self.job), told(self.other))
 
     def test_shared_memory_between_two_hosts_is_refused_with_their_names(self):

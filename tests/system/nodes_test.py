@@ -12,12 +12,17 @@ from recovery_test import RESPAWN, journal, told
 BETWEEN_HOSTS = ("--comm.collectives", "transport")
 
 
+def wait_for_copy(job):
+    """Until a snapshot is sealed: so that there is one to go on from, on two hosts."""
+    wait_until(lambda: journal(job, "kept"), "a snapshot is sealed")
+
+
 def children(pid):
     return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 class NodesTest(unittest.TestCase):
-    STEPS = 300
+    STEPS = 400
 
     @classmethod
     def setUpClass(cls):
@@ -53,6 +58,7 @@ class NodesTest(unittest.TestCase):
 
     def test_a_worker_killed_by_9_on_either_host_is_started_again_by_its_own_agent(self):
         launcher, agent = self.start(*RESPAWN, "--elastic.memory_interval", 4)
+        wait_for_copy(self.job)
         for rank, step, starter in ((1, 20, agent), (0, 120, launcher)):
             self.job.wait_for_step(step, launcher)
             before = self.job.pid_of_rank(rank)
@@ -66,6 +72,7 @@ class NodesTest(unittest.TestCase):
 
     def expect_to_outlive_the_host(self, node, processes):
         """Kills the node's agent, and with it its worker; the same command brings both back."""
+        wait_for_copy(self.job)
         self.job.wait_for_step(40, processes[0])
         worker = self.job.pid_of_rank(node)
         processes[node].kill()

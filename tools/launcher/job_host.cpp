@@ -201,7 +201,7 @@ class Host final : public JobHost {
           "{} was started for {} of {} ranks, but this job has {} nodes of {} ranks each: give all the same --nnodes and --nproc, and each its "
           "own --node-rank",
           who, hello.ranks, hello.world_size, options_.nodes, each);
-      if (!complete_) report_death(Rank{std::min(node * each, options_.world_size - 1)}, problem, 0);
+      if (!complete_) report_death(Rank{std::min(node * each, options_.world_size - 1)}, problem, 0, {});
       return Error{problem};
     }
     if (const auto before = agents_.find(node); before != agents_.end())
