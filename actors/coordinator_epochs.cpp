@@ -50,7 +50,7 @@ Result<Agreed> Coordinator::agree_on_epoch(const ChangeRequest& request) {
 
 Result<Agreed> Coordinator::agree_on_ranks(const ChangeRequest& request) {
   if (options_.changes.most_ranks == 0)
-    return Error{"ranks can be added and let go where `troupe train` has started them, a process each, without data.loader_hosts"};
+    return Error{"ranks can be added and let go where one `troupe train` has started all of them, a process each, without data.loader_hosts"};
   if (phase_ != Phase::running) return Error{fmt::format("the run is {} just now: nothing was changed; ask again in a moment", name_of_phase())};
   ChangeView change{.number = changes_.size() + 1, .from = horizon_->furthest().next(), .by = request.by, .state = ChangeView::State::waits, .epoch = true};
   std::set<Rank> then = world_;
