@@ -32,12 +32,6 @@ std::string state_of(const fs::path& path) {
   return text;
 }
 
-struct LastTokenizer {
-  std::mutex mutex;
-  std::string state;
-  std::shared_ptr<const Tokenizer> tokenizer;
-};
-
 /// A folder that is gone when this is.
 class PassingFolder {
  public:
@@ -89,9 +83,10 @@ Result<std::string> one_path(const CorpusOptions& source) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::optional<std::string>& hf_assets_path) {
+Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::optional<std::string>& hf_assets_path, KeptTokenizer* kept) {
   if (!hf_assets_path || hf_assets_path->empty()) return std::shared_ptr<const Tokenizer>();
-  static LastTokenizer last;
+  KeptTokenizer none;
+  KeptTokenizer& last = kept != nullptr ? *kept : none;
   const std::lock_guard lock(last.mutex);
   const std::string state = state_of(*hf_assets_path);
   if (last.tokenizer && last.state == state) return last.tokenizer;
@@ -103,7 +98,7 @@ Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::optional<std:
 }
 
 Result<std::optional<std::int64_t>> vocabulary_of(const DataSettings& settings, const std::optional<std::string>& hf_assets_path) {
-  const auto tokenizer = open_tokenizer(hf_assets_path);
+  const auto tokenizer = open_tokenizer(hf_assets_path, settings.tokenizer.get());
   if (!tokenizer) return tokenizer.error();
   if (*tokenizer) return std::optional<std::int64_t>((*tokenizer)->vocabulary());
   if (settings.dataset == "megatron") return std::optional<std::int64_t>();
@@ -120,7 +115,7 @@ Result<std::optional<std::int64_t>> vocabulary_of(const DataSettings& settings, 
 }
 
 Result<DocumentOptions> document_options(const DataSettings& settings, const std::optional<std::string>& hf_assets_path) {
-  auto tokenizer = open_tokenizer(hf_assets_path);
+  auto tokenizer = open_tokenizer(hf_assets_path, settings.tokenizer.get());
   if (!tokenizer) return tokenizer.error();
   return DocumentOptions{.tokenizer = std::move(*tokenizer),
                          .encoding = {settings.special_tokens_in_text, settings.train_on_input, settings.chat_template.value_or("")}};

@@ -13,9 +13,9 @@
 
 namespace troupe {
 
-/// The tokenizer that `model.hf_assets_path` names; null where it is unset: tokens are bytes. The last one is kept, and used again while its files stay.
-/// Any thread.
-[[nodiscard]] Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::optional<std::string>& hf_assets_path);
+/// The tokenizer that `model.hf_assets_path` names; null where it is unset: tokens are bytes. The one in `kept` is used again while its files stay; null:
+/// none is kept. Any thread.
+[[nodiscard]] Result<std::shared_ptr<const Tokenizer>> open_tokenizer(const std::optional<std::string>& hf_assets_path, KeptTokenizer* kept = nullptr);
 
 /// Its hash, for checkpoints; 0: bytes.
 [[nodiscard]] inline std::uint64_t hash_of(const std::shared_ptr<const Tokenizer>& tokenizer) { return tokenizer ? tokenizer->parts().hash : 0; }

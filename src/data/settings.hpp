@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "src/base/schema.hpp"
 #include "src/data/blend_weights.hpp"
+#include "src/data/kept_tokenizer.hpp"
 
 namespace troupe {
 
@@ -33,6 +35,8 @@ struct DataSettings {
   double slow_read_seconds = 5;         ///< a read that takes longer is told with its file
   std::string on_error = "stop";        ///< stop | skip: what a broken record does
   bool special_tokens_in_text = false;  ///< text that spells a special token becomes it
+  /// Not a key: the run's tokenizer, once it is open; copies share it.
+  std::shared_ptr<KeptTokenizer> tokenizer = std::make_shared<KeptTokenizer>();
 };
 
 /// What is wrong with data.blend_weights; empty: nothing.

@@ -77,7 +77,7 @@ Result<ExportPlan> plan_export(const JobConfig& config, Storage& storage) {
   if (!facts) return facts.error();
   ExportPlan plan{.facts = std::move(*facts), .family = config.model.name, .head_dim = model->head_dim, .assets = {}, .dtype = std::nullopt};
   plan.facts.max_positions = config.training.seq_len;
-  const auto tokenizer = open_tokenizer(config.model.hf_assets_path);
+  const auto tokenizer = open_tokenizer(config.model.hf_assets_path, config.data.tokenizer.get());
   if (!tokenizer) return tokenizer.error();
   plan.facts.bos = *tokenizer ? (*tokenizer)->parts().bos : ByteTokenizer::bos;
   if (const std::optional<std::int32_t> eos = *tokenizer ? (*tokenizer)->parts().eos : ByteTokenizer::eos) plan.facts.eos = {*eos};

@@ -23,7 +23,7 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   if (!config_.checkpoint.enable) return {};
   if (config_.checkpoint.last_save_in_hf && !config_.checkpoint.last_save_model_only)
     return Error{"checkpoint.last_save_in_hf = true writes weights alone: set checkpoint.last_save_model_only = true"};
-  const auto tokenizer = open_tokenizer(config_.model.hf_assets_path);
+  const auto tokenizer = open_tokenizer(config_.model.hf_assets_path, config_.data.tokenizer.get());
   if (!tokenizer) return tokenizer.error();
   tokenizer_ = hash_of(*tokenizer);
   auto cleaned = store_.clean();

@@ -59,6 +59,7 @@ Result<JobConfig> LiveConfig::changed(const JobConfig& config, const std::vector
   if (!merged) return merged.error();
   if (auto built = merged->can_run(); !built && base_.can_run()) return built.error();
   merged->model.extensions = base_.model.extensions;
+  merged->data.tokenizer = base_.data.tokenizer;
   if (merged->training.guard.rolls_back() && !base_.training.guard.rolls_back())
     return Error{"training.guard: rollbacks cannot be turned on in a live run: the snapshots that they need are held from its start"};
   const std::int64_t limit = std::max({base_.comm.init_timeout_seconds, base_.comm.train_timeout_seconds, longest_live_timeout_seconds});
@@ -235,6 +236,7 @@ Result<JobConfig> LiveConfig::config_for(const Values& values, std::uint32_t ran
   auto config = JobConfig::parse(values.config.to_toml(), "the run's configuration", *changes);
   if (!config) return config.error();
   config->model.extensions = base_.model.extensions;
+  config->data.tokenizer = base_.data.tokenizer;
   if (auto mesh = config->mesh(ranks); !mesh) return mesh.error();
   return config;
 }

@@ -46,7 +46,7 @@ Result<Source> source_of(const std::filesystem::path& folder, const std::vector<
     auto config = with_extension(JobConfig::parse(found->manifest.position.config, (folder / "manifest.json").string() + ", config", more));
     if (!config) return config.error();
     const std::int64_t longest = config->training.seq_len;
-    const auto tokenizer = open_tokenizer(config->model.hf_assets_path);
+    const auto tokenizer = open_tokenizer(config->model.hf_assets_path, config->data.tokenizer.get());
     if (!tokenizer) return tokenizer.error();
     Source source{std::move(*config), std::move(*found), longest, {}, *tokenizer};
     const std::optional<std::int32_t> eos = *tokenizer ? (*tokenizer)->parts().eos : ByteTokenizer::eos;

@@ -70,7 +70,7 @@ Result<void> print_sample(const SampleRequest& request, const JobConfig& config)
   const auto storage = make_posix_storage();
   auto found = choose(request, config, *storage);
   if (!found) return found.error();
-  const auto tokenizer = open_tokenizer(config.model.hf_assets_path);
+  const auto tokenizer = open_tokenizer(config.model.hf_assets_path, config.data.tokenizer.get());
   if (!tokenizer) return tokenizer.error();
   const auto vocabulary = vocabulary_of(config.data, config.model.hf_assets_path);
   if (!vocabulary) return vocabulary.error();

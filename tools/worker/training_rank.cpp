@@ -50,6 +50,7 @@ JobConfig config_of(const JobConfig& base, const EpochStart& start) {
   JobConfig config = take(JobConfig::parse(base.to_toml(), "the run's configuration", overrides));
   config.model.extensions = base.model.extensions;
   return config;
+  config.data.tokenizer = base.data.tokenizer;
 }
 
 class TrainingRankBody final : public RankBody {
@@ -300,7 +301,7 @@ void TrainingRankBody::open_data(const EpochStart& start) {
   const bool tells = start.place() == 0 && start.epoch == EpochId{1};
   for (std::size_t i = 0; i < corpora.size() && tells; ++i)
     options_.runtime->log.info(fmt::format("data: {}{}", corpora[i]->describe(), corpora.size() > 1 ? fmt::format(", weight {}", loader.blend[i]) : ""));
-  if (const auto tokenizer = take(open_tokenizer(config_.model.hf_assets_path)); tokenizer && tells)
+  if (const auto tokenizer = take(open_tokenizer(config_.model.hf_assets_path, config_.data.tokenizer.get())); tokenizer && tells)
     for (const std::string& warning : tokenizer->parts().warnings) options_.runtime->log.warning(warning);
   loader.device = device_.get();
   watch_reads(loader);
