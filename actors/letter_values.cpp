@@ -1,5 +1,7 @@
 #include "actors/letter_values.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 std::vector<ActorPulse> actors_of(schema::Heartbeat::Reader body) {
@@ -33,6 +35,9 @@ RankReport value_of(schema::StepReport::Reader body) {
   report.evaluation_loss = body.getEvaluationLoss();
   report.evaluation_tokens = body.getEvaluationTokens();
   report.evaluation_time = Nanos{static_cast<Nanos::rep>(body.getEvaluationNanos())};
+  const auto losses = body.getSourceLosses();
+  const auto tokens = body.getSourceTokens();
+  for (std::uint32_t i = 0; i < std::min(losses.size(), tokens.size()); ++i) report.sources.push_back({losses[i], tokens[i]});
   return report;
 }
 

@@ -180,6 +180,21 @@ void Sharding::report_steps() {
   }
 }
 
+namespace {
+
+void set_sources(schema::StepReport::Builder body, const std::vector<LossSum>& sources) {
+  const auto count = static_cast<std::uint32_t>(sources.size());
+  if (count == 0) return;
+  auto losses = body.initSourceLosses(count);
+  auto tokens = body.initSourceTokens(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    losses.set(i, sources[i].loss);
+    tokens.set(i, static_cast<std::uint64_t>(sources[i].tokens));
+  }
+}
+
+}  // namespace
+
 void Sharding::report(const OpenStep& step) {
   const Nanos now = runtime().clock.now();
   const Nanos evaluation = evaluates(step.kind) ? now - step.optimized_at : Nanos{0};
@@ -207,6 +222,7 @@ void Sharding::report(const OpenStep& step) {
     body.setWaitSnapshotsNanos(waited_for_snapshots);
     body.setOwnLoss(numbers.own_mean_loss);
     body.setKind(static_cast<schema::StepKind>(step.kind));
+    set_sources(body, numbers.sources);
     if (!evaluates(step.kind)) return;
     body.setEvaluationLoss(numbers.evaluation_loss);
     body.setEvaluationTokens(static_cast<std::uint64_t>(numbers.evaluation_tokens));

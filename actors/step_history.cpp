@@ -14,8 +14,10 @@ StepHistory::Told StepHistory::add(const StepRecord& record) {
   }
   if (fresh) return {};                                      // forgotten: older than anything that can be compared
   const bool alike = first->second.layout == record.layout;  // else sums are taken in another order
-  if (alike)
+  if (alike) {
     if (auto what = difference(first->second.common, record.common)) return {.fresh = false, .difference = *what};
+    if (!same_sources(first->second.common, record.common)) return {.fresh = false, .difference = "the losses of the blend's sources"};
+  }
   if (first->second.common.tokens != record.common.tokens)
     return {.fresh = false, .difference = fmt::format("tokens {} and {}", first->second.common.tokens, record.common.tokens)};
   const std::uint64_t before = first->second.common.digest, now = record.common.digest;

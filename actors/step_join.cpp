@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "src/runtime/join_digests.hpp"
 
@@ -24,7 +25,20 @@ std::optional<std::string> difference(const RankReport& a, const RankReport& b) 
   return std::nullopt;
 }
 
+bool same_sources(const RankReport& a, const RankReport& b) {
+  return std::ranges::equal(a.sources, b.sources,
+                            [](const SourceLoss& one, const SourceLoss& other) { return same(one.loss, other.loss) && one.tokens == other.tokens; });
+}
+
 namespace {
+
+/// In the order of ranks, so that the sums repeat bit for bit.
+void add_sources(std::vector<SourceLoss>& sums, const std::vector<SourceLoss>& more) {
+  for (std::size_t i = 0; i < std::min(sums.size(), more.size()); ++i) {
+    sums[i].loss += more[i].loss;
+    sums[i].tokens += more[i].tokens;
+  }
+}
 
 RankReport join(const std::map<Rank, RankReport>& reports) {
   RankReport all = reports.begin()->second;
@@ -45,6 +59,7 @@ RankReport join(const std::map<Rank, RankReport>& reports) {
     all.own_loss = std::max(all.own_loss, report.own_loss);
   }
   all.digest = join_digests(digests);
+  for (auto report = std::next(reports.begin()); report != reports.end(); ++report) add_sources(all.sources, report->second.sources);
   return all;
 }
 

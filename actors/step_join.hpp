@@ -13,6 +13,12 @@
 
 namespace troupe {
 
+/// Σ −log p over valid tokens of one source of a blend, and how many they are.
+struct SourceLoss {
+  double loss = 0;
+  std::uint64_t tokens = 0;
+};
+
 /// One rank's StepReport, as a value.
 struct RankReport {
   VerdictOutcome outcome = VerdictOutcome::void_;
@@ -29,10 +35,14 @@ struct RankReport {
   double evaluation_loss = 0;                                                 ///< of the validation set, after this step
   std::uint64_t evaluation_tokens = 0;                                        ///< of all ranks; 0: none was due
   Nanos evaluation_time{0};                                                   ///< that it took; `duration` is without it
+  std::vector<SourceLoss> sources = {};                                       ///< of this rank's rows, by source of a blend; joined: of all ranks
 };
 
 /// How two reports of one step differ in what the verdict's all-reduce makes equal everywhere: "loss 2.5 and 2.4". Nothing: not at all.
 [[nodiscard]] std::optional<std::string> difference(const RankReport& a, const RankReport& b);
+
+/// Whether the sums by source are the same bit for bit: of the same rank, or joined of the same ranks.
+[[nodiscard]] bool same_sources(const RankReport& a, const RankReport& b);
 
 /// A step as all its ranks reported it: what metric sinks are fed with.
 struct StepRecord {

@@ -38,6 +38,9 @@ void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to
   to.setEvaluationLoss(from.getEvaluationLoss());
   to.setEvaluationTokens(from.getEvaluationTokens());
   to.setEvaluationNanos(from.getEvaluationNanos());
+  if (from.getSourceLosses().size() == 0) return;
+  to.setSourceLosses(from.getSourceLosses());
+  to.setSourceTokens(from.getSourceTokens());
 }
 
 /// Of this process; 0 where the system does not say.

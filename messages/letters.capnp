@@ -129,6 +129,8 @@ struct StepReport {
   evaluationLoss @20 :Float64;    # mean over the validation set, after this step
   evaluationTokens @21 :UInt64;   # valid tokens of it; 0: none was due
   evaluationNanos @22 :UInt64;    # that it took, beside stepNanos
+  sourceLosses @23 :List(Float64); # Σ −log p over this rank's valid tokens, by source of a blend; empty: one source
+  sourceTokens @24 :List(UInt64);  # those tokens
 }
 struct SlotHome {
   # A lease's end → the slot's owner (in process only): the slot may be used again.

@@ -1,6 +1,7 @@
 #include "src/metrics/logged_metrics.hpp"
 
 #include <cmath>
+#include <string>
 #include <utility>
 
 namespace troupe {
@@ -55,6 +56,8 @@ std::vector<Scalar> scalars_of(const LoggedMetrics& logged, const DeviceRates& r
   share("memory/max_reserved(%)", memory, static_cast<double>(rates.memory_bytes));
   for (const auto& [tag, value] : {std::pair{"mfu(%)", used.mfu}, std::pair{"mfu_causal(%)", used.mfu_causal}, std::pair{"mfu_fp8(%)", used.mfu_fp8}})
     if (!std::isnan(value)) scalars.push_back({tag, value});
+  for (std::size_t i = 0; i < m.sources.size(); ++i)
+    if (m.sources[i].tokens > 0) scalars.push_back({"loss_metrics/source_" + std::to_string(i + 1) + "_loss", m.sources[i].loss});
   return scalars;
 }
 

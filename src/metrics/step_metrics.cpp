@@ -42,6 +42,12 @@ std::string metrics_line(const StepMetrics& m, const DeviceRates& rates) {
     validation = fmt::format(R"(,"validation_loss":{},"validation_tokens":{},"validation_seconds":{})", json_number(m.validation_loss), m.validation_tokens,
                              json_number(m.validation_seconds));
   const Utilisation used = utilisation(rates, tps);
+  std::string losses, tokens;
+  for (const StepMetrics::Source& source : m.sources) {
+    losses += (losses.empty() ? "" : ",") + json_number(source.loss);
+    tokens += (tokens.empty() ? "" : ",") + std::to_string(source.tokens);
+  }
+  const std::string sources = m.sources.empty() ? "" : fmt::format(R"(,"source_loss":[{}],"source_tokens":[{}])", losses, tokens);
   return fmt::format(R"({{"step":{},"loss":{},"grad_norm":{},"lr":{},"tokens":{},"tps":{},"step_seconds":{},"epoch":{},"outcome":"{}","digest":"{:016x}",)"
                      R"("step_tokens":{},"max_loss":{},)",
                      m.step.value(), json_number(m.loss), json_number(m.grad_norm), json_number(m.learning_rate), m.total_tokens, json_number(tps),
@@ -49,10 +55,10 @@ std::string metrics_line(const StepMetrics& m, const DeviceRates& rates) {
          fmt::format(R"("tflops":{},"tflops_causal":{},"mfu":{},"mfu_causal":{},"mfu_fp8":{},)", json_number(used.tflops), json_number(used.tflops_causal),
                      json_number(used.mfu), json_number(used.mfu_causal), json_number(used.mfu_fp8)) +
          fmt::format(R"("wait_batch_seconds":{},"wait_weights_seconds":{},"wait_gradients_seconds":{},"wait_snapshots_seconds":{},"arena_peak_bytes":{},)"
-                     R"("bytes_gathered":{},"bytes_reduced":{},"non_finite":{},"float8_saturated":{},"float8_non_finite":{}{}}})",
+                     R"("bytes_gathered":{},"bytes_reduced":{},"non_finite":{},"float8_saturated":{},"float8_non_finite":{}{}{}}})",
                      json_number(m.wait_batch_seconds), json_number(m.wait_weights_seconds), json_number(m.wait_gradients_seconds),
                      json_number(m.wait_snapshots_seconds), m.arena_peak_bytes, m.bytes_gathered, m.bytes_reduced, m.non_finite, m.float8_saturated,
-                     m.float8_non_finite, validation);
+                     m.float8_non_finite, sources, validation);
 }
 
 }  // namespace troupe

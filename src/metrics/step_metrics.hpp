@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "src/base/ids.hpp"
 #include "src/device/verdict.hpp"
@@ -30,6 +31,11 @@ struct StepMetrics {
   double validation_loss = 0;           ///< mean over the validation set, after this step
   std::uint64_t validation_tokens = 0;  ///< valid tokens of it; 0: none was due
   double validation_seconds = 0;        ///< that it took, beside step_seconds
+  struct Source {
+    double loss = 0;           ///< mean over its valid tokens; NaN: none
+    std::uint64_t tokens = 0;  ///< valid tokens of this step
+  };
+  std::vector<Source> sources = {};  ///< of a blend, in the order of training.dataset_path; empty: one source
 };
 
 /// What turns tokens into FLOP/s.
@@ -55,7 +61,8 @@ struct Utilisation {
 /// epoch, outcome ("commit", "skip", "void"), digest (16 hexadecimal digits: JSON numbers are doubles to many readers), step_tokens,
 /// max_loss, tflops, tflops_causal, mfu, mfu_causal, mfu_fp8 (percent; null where the peak is unknown), wait_batch_seconds,
 /// wait_weights_seconds, wait_gradients_seconds, wait_snapshots_seconds, arena_peak_bytes, bytes_gathered, bytes_reduced, non_finite, float8_saturated,
-/// float8_non_finite; and after a step with a validation validation_loss, validation_tokens, validation_seconds. Numbers have all digits that a
+/// float8_non_finite; of a blend source_loss and source_tokens, an array each, in the order of training.dataset_path; and after a step with a validation
+/// validation_loss, validation_tokens, validation_seconds. Numbers have all digits that a
 /// double needs to read back exactly; non-finite ones are null.
 [[nodiscard]] std::string metrics_line(const StepMetrics& metrics, const DeviceRates& rates);
 

@@ -50,6 +50,11 @@ class ComputeProgram {
                         std::span<std::byte> gradients) = 0;
 };
 
+/// Σ −log p over valid targets, and how many they are.
+struct LossSum {
+  double loss = 0, tokens = 0;
+};
+
 /// What the verdict said, as the host reads it after the step.
 struct StepNumbers {
   Verdict verdict;
@@ -57,6 +62,7 @@ struct StepNumbers {
   double own_mean_loss = 0;                             ///< over this rank's valid targets
   std::uint64_t bytes_gathered = 0, bytes_reduced = 0;  ///< received by this rank in the step
   double evaluation_loss = 0, evaluation_tokens = 0;    ///< over the validation set, by the newest `evaluate`: mean loss, and its valid tokens
+  std::vector<LossSum> sources = {};                    ///< of this rank's rows, by the source of a blend that they are of; empty: one source
 };
 
 /// Sharding's lanes: shards of weights, gradients and optimizer state.

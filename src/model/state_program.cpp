@@ -169,6 +169,13 @@ void StateProgram::verdict(Stream& stream, EpochId epoch, Step step, Communicato
                    TensorView::contiguous(&in_.totals->own_loss, DType::f64, {2}, in_.device));
   world.all_reduce(stream, all, Reduction::sum);
   in_.kernels.decide(stream, &sums, world.size(), tag, in_.nominal_tokens, in_.max_norm, in_.halt, &in_.totals->verdict);
+  if (in_.marks != nullptr) {
+    const auto doubles = [this](LossSum* first) {
+      return TensorView::contiguous(first, DType::f64, {2 * static_cast<std::int64_t>(in_.sources.marks())}, in_.device);
+    };
+    in_.kernels.cast(stream, doubles(in_.marks), doubles(in_.told_marks));
+  }
+  decided_ = step;
   const auto whole = [&](StepTotals* totals) { return TensorView::contiguous(totals, DType::u8, {sizeof(StepTotals)}, in_.device); };
   in_.kernels.cast(stream, whole(in_.totals), whole(in_.told));
   in_.kernels.fill(stream, all, 0.0);
@@ -219,6 +226,23 @@ void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rat
   if (unit.value() + 1 == in_.layout.units.size()) amaxes_known_ = finds_amaxes;
 }
 
+/// Each mark is the sum up to and with its row, in the order in which the micro-batches ran; behind a loss that is not finite no difference is.
+std::vector<LossSum> StateProgram::source_sums() const {
+  if (in_.marks == nullptr) return {};
+  std::vector<LossSum> sums(in_.sources.count);
+  LossSum before;
+  const LossSum* upto = in_.told_marks;
+  for (std::uint32_t micro = 0; micro < in_.sources.micro_batches; ++micro)
+    for (const auto source : in_.sources.of(decided_, Micro{micro})) {
+      if (source) {
+        sums.at(*source).loss += upto->loss - before.loss;
+        sums.at(*source).tokens += upto->tokens - before.tokens;
+      }
+      before = *upto++;
+    }
+  return sums;
+}
+
 StepNumbers StateProgram::numbers() const {
   StepNumbers numbers = numbers_;
   numbers.verdict = in_.told->verdict;
@@ -227,6 +251,7 @@ StepNumbers StateProgram::numbers() const {
     numbers.evaluation_tokens = in_.evaluated->tokens;
     numbers.evaluation_loss = in_.evaluated->loss / in_.evaluated->tokens;
   }
+  numbers.sources = source_sums();
   return numbers;
 }
 

@@ -19,6 +19,9 @@ class StateProgram final : public ShardProgram {
     StepTotals* totals = nullptr;      ///< device memory
     StepTotals* told = nullptr;        ///< host memory that the device reaches: as of the newest verdict, for `numbers`
     StepTotals* evaluation = nullptr;  ///< device memory: of the validation set; null where nothing is evaluated
+    RowSources sources = {};           ///< whose losses are counted apart
+    LossSum* marks = nullptr;          ///< device memory: TapeProgram::Inputs::marks; null: sources are not counted
+    LossSum* told_marks = nullptr;     ///< host memory that the device reaches: as of the newest verdict
     LossSum* evaluated = nullptr;      ///< host memory that the device reaches: as of the newest `evaluate`
     VerdictSums* unit_sums = nullptr;  ///< device memory: of the newest unit verdict; null where the step follows the whole backward pass
     Verdict* unit_verdicts = nullptr;  ///< device memory [unit], that of unit 0 unused
@@ -57,6 +60,7 @@ class StateProgram final : public ShardProgram {
  private:
   void add_to_norm(Stream& stream, Unit unit) const;
   void add_to_sums(Stream& stream, bool first, Unit unit, std::span<std::byte> gradients) const;
+  [[nodiscard]] std::vector<LossSum> source_sums() const;
   [[nodiscard]] std::size_t part_bytes(const ParameterSlot& slot) const;
   [[nodiscard]] bool travels_in_fp8() const noexcept;
 
@@ -68,6 +72,7 @@ class StateProgram final : public ShardProgram {
   std::vector<ReducePiece> reduce_;
   std::uint64_t gathered_ = 0, reduced_ = 0;  ///< since the last verdict
   StepNumbers numbers_;
+  Step decided_;  ///< of the newest verdict
 };
 
 }  // namespace troupe

@@ -1,5 +1,10 @@
 #pragma once
-#include "src/device/verdict.hpp"
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "src/model/programs.hpp"
 
 namespace troupe {
 
@@ -11,9 +16,13 @@ struct StepTotals {
   Verdict verdict;
 };
 
-/// Over the valid targets of the validation set, of all ranks.
-struct LossSum {
-  double loss = 0, tokens = 0;
+/// Of which source of a blend each row of a step is, on this rank.
+struct RowSources {
+  std::uint32_t count = 0;                    ///< of sources; below 2: nothing is counted apart
+  std::uint32_t micro_batches = 0, rows = 0;  ///< of a step, of a micro-batch
+  /// By row of the micro-batch; nothing: the row is padding. Called on the thread that reads the step's numbers.
+  std::function<std::vector<std::optional<std::uint32_t>>(Step, Micro)> of = {};
+  [[nodiscard]] std::size_t marks() const noexcept { return count > 1 ? std::size_t{micro_batches} * rows : 0; }
 };
 
 }  // namespace troupe

@@ -15,6 +15,7 @@ struct TapeProgram::Call {
   std::span<const std::byte> batch;
   std::span<const std::byte> weights;
   std::span<std::byte> gradients;
+  Micro micro;
 };
 
 namespace {
@@ -122,19 +123,19 @@ CastTarget TapeProgram::cast_target(const Instruction& instruction, std::size_t 
   return {view(instruction.operands[first]), scalars, scalars + 1, in_.totals != nullptr ? &in_.totals->sums.activations : nullptr};
 }
 
-void TapeProgram::forward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) {
+void TapeProgram::forward(Stream& stream, Step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights) {
   const UnitLayout& layout = in_.layout.units.at(unit.value());
   require("weights slot", weights.size(), layout.weights_bytes, unit);
-  const Call call{stream, layout, unit.value(), batch, weights, {}};
+  const Call call{stream, layout, unit.value(), batch, weights, {}, micro};
   run_all(call, in_.plan.forward[unit.value()], forward_joined_[unit.value()]);
 }
 
-void TapeProgram::backward(Stream& stream, Step, Micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
+void TapeProgram::backward(Stream& stream, Step, Micro micro, Unit unit, std::span<const std::byte> batch, std::span<const std::byte> weights,
                            std::span<std::byte> gradients) {
   const UnitLayout& layout = in_.layout.units.at(unit.value());
   if (reads_weights(in_.plan.backward[unit.value()])) require("weights slot", weights.size(), layout.weights_bytes, unit);
   require("gradients slot", gradients.size(), layout.gradients_bytes, unit);
-  const Call call{stream, layout, unit.value(), batch, weights, gradients};
+  const Call call{stream, layout, unit.value(), batch, weights, gradients, micro};
   for (const ParameterSlot& slot : layout.slots) {  // rows of padding: zero, so that what the ranks send is defined
     const LaidParameter& p = in_.layout.parameters[slot.parameter];
     const std::int64_t padding = p.rows_per_rank * in_.layout.world - p.description.rows;
@@ -176,6 +177,7 @@ void TapeProgram::run_forward(const Call& call, const Instruction& i) const {
     case InstructionCode::add: return k.add(call.stream, view(o[0]), view(o[1]), view(o[2]));
     case InstructionCode::cross_entropy:
       if (in_.loss) return in_.loss(call.stream, view(o[0]), batch_part(call, 1), in_.gradient_scale, &in_.totals->sums);
+      if (in_.marks != nullptr) return cross_entropy_by_rows(call, view(o[0]));
       return k.cross_entropy(call.stream, view(o[0]), batch_part(call, 1), in_.gradient_scale, &in_.totals->sums);
     case InstructionCode::cast_fp8: return cast_to_float8(call, view(o[0]), i, 1);
     case InstructionCode::cast_weight_fp8: return cast_to_float8(call, weight(call, i.parameter), i, 0);
@@ -255,6 +257,18 @@ void TapeProgram::cast_to_float8(const Call& call, TensorView from, const Instru
   in_.kernels.amax(call.stream, from, scalars, false);
   in_.kernels.scale_from_amax(call.stream, scalars, codes.dtype, scalars + 1);
   in_.kernels.quantize(call.stream, from, scalars + 1, codes, counts);
+}
+
+/// The same sums, row by row, with a mark behind each.
+void TapeProgram::cross_entropy_by_rows(const Call& call, const TensorView& logits) const {
+  const auto [rows, seq_len] = std::pair(in_.plan.sizes.rows, in_.plan.sizes.seq_len);
+  const TensorView labels = batch_part(call, 1);
+  VerdictSums* const sums = &in_.totals->sums;
+  const auto doubles = [this](void* first) { return TensorView::contiguous(first, DType::f64, {2}, in_.rotary.device); };
+  for (std::int64_t row = 0; row < rows; ++row) {
+    in_.kernels.cross_entropy(call.stream, logits.rows(row * seq_len, seq_len), labels.rows(row * seq_len, seq_len), in_.gradient_scale, sums);
+    in_.kernels.cast(call.stream, doubles(&sums->loss), doubles(in_.marks + static_cast<std::int64_t>(call.micro.value()) * rows + row));
+  }
 }
 
 TensorView TapeProgram::view(int buffer) const {

@@ -37,6 +37,7 @@ class TapeProgram final : public ComputeProgram {
     std::vector<const float*> scales;        ///< [LaidParameter] of weights that are gathered in fp8; null for the others
     StepTotals* totals = nullptr;            ///< device memory
     double gradient_scale = 1;               ///< 1 / nominal tokens
+    LossSum* marks = nullptr;                ///< device memory [micro-batch][row]: loss and tokens of `totals` behind each row of the step; null: none are kept
     LossFunction loss = {};                  ///< in place of the kernels' cross entropy, where there is one
     KeyValueCache* cache = nullptr;          ///< inference token by token: tokens are those at cache->length and after
     std::vector<float*> own_gradients = {};  ///< [LaidParameter]: where backward writes weights' gradients; empty: into the gradients slot
@@ -58,6 +59,7 @@ class TapeProgram final : public ComputeProgram {
   void run_backward(const Call& call, const Instruction& instruction) const;
   void attend_cached(const Call& call, const Instruction& instruction, double scale) const;
   void cast_to_float8(const Call& call, TensorView from, const Instruction& instruction, std::size_t to) const;
+  void cross_entropy_by_rows(const Call& call, const TensorView& logits) const;
   [[nodiscard]] TensorView view(int buffer) const;
   [[nodiscard]] TensorView rotary_table() const;
   [[nodiscard]] TensorView by_heads(int buffer, std::int64_t heads, std::int64_t head_dim, bool by_rows) const;

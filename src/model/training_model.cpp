@@ -68,6 +68,8 @@ std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) 
 }
 
 std::size_t unit_verdict_bytes(std::size_t units) { return sizeof(VerdictSums) + units * sizeof(Verdict); }
+/// Of the step, with the marks of rows behind them.
+std::size_t totals_bytes(const TrainingOptions& options) { return sizeof(StepTotals) + options.sources.marks() * sizeof(LossSum); }
 
 std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingOptions& options, const TrainingEstimate& e) {
   const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches(), options.ema_decay > 0, options.step_in_backward);
@@ -78,8 +80,8 @@ std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingO
                                 {.kind = "gradient shards", .bytes = shards.gradients},
                                 {.kind = "sums of micro-batches", .bytes = shards.sums},
                                 {.kind = "step counts, fp8 scales", .bytes = shards.scalars},
-                                {.kind = "rotary table, totals", .bytes = rotary_bytes(model, e.tapes.sizes) + sizeof(StepTotals)},
-                                {.kind = "numbers of the step", .bytes = sizeof(StepTotals), .placement = Placement::host},
+                                {.kind = "rotary table, totals", .bytes = rotary_bytes(model, e.tapes.sizes) + totals_bytes(options)},
+                                {.kind = "numbers of the step", .bytes = totals_bytes(options), .placement = Placement::host},
                                 {.kind = "saved activations", .bytes = e.tapes.peak_saved, .of_arena = true}};
   if (options.step_in_backward) items.push_back({.kind = "verdicts of units", .bytes = unit_verdict_bytes(model.units.size())});
   if (options.evaluation.rows > 0) {
@@ -161,9 +163,9 @@ struct TrainingModel::Parts {
                d),
         arena(d.allocate(std::max(estimate.tapes.arena_bytes, estimate.evaluation.arena_bytes), Placement::device)),
         rotary(d.allocate(rotary_bytes(model, estimate.tapes.sizes), Placement::device)),
-        totals(d.allocate(sizeof(StepTotals), Placement::device)),
+        totals(d.allocate(totals_bytes(options), Placement::device)),
         unit_verdicts(options.step_in_backward ? d.allocate(unit_verdict_bytes(model.units.size()), Placement::device) : nullptr),
-        told(d.allocate(sizeof(StepTotals), Placement::host)),
+        told(d.allocate(totals_bytes(options), Placement::host)),
         evaluation_rotary(evaluates() ? d.allocate(rotary_bytes(model, estimate.evaluation.sizes), Placement::device) : nullptr),
         evaluation_totals(evaluates() ? d.allocate(sizeof(StepTotals), Placement::device) : nullptr),
         evaluated(evaluates() ? d.allocate(sizeof(LossSum), Placement::host) : nullptr),
@@ -185,8 +187,8 @@ struct TrainingModel::Parts {
   void make_evaluation() {
     const TensorView table = rotary_view(*evaluation_rotary, estimate.evaluation.sizes);
     fill_rotary_table(device, model.rotary, table);
-    evaluation.emplace(
-        TapeProgram::Inputs{estimate.evaluation, estimate.layout, device.kernels(), arena->bytes(), table, scales(), evaluation_sums(), 0.0, options.loss});
+    evaluation.emplace(TapeProgram::Inputs{estimate.evaluation, estimate.layout, device.kernels(), arena->bytes(), table, scales(), evaluation_sums(), 0.0,
+                                           nullptr, options.loss});
     both.emplace(compute, *evaluation, options.micro_batches);
   }
   [[nodiscard]] TensorView rotary_view() const { return rotary_view(*rotary, estimate.tapes.sizes); }
@@ -196,7 +198,7 @@ struct TrainingModel::Parts {
   }
   void reset_totals() const {
     const StepTotals none;
-    device.upload_now(std::as_bytes(std::span(&none, 1)), totals->bytes());
+    device.upload_now(std::as_bytes(std::span(&none, 1)), totals->bytes().first(sizeof none));
     if (unit_verdicts) {
       std::vector<std::byte> empty(unit_verdicts->bytes().size());
       new (empty.data()) VerdictSums();
@@ -209,9 +211,14 @@ struct TrainingModel::Parts {
     new (evaluated->bytes().data()) LossSum();
   }
   [[nodiscard]] StepTotals* step_totals() const { return reinterpret_cast<StepTotals*>(totals->bytes().data()); }
+  [[nodiscard]] LossSum* marks_of(const Buffer& of) const {
+    if (options.sources.marks() == 0 || options.loss) return nullptr;
+    return reinterpret_cast<LossSum*>(of.bytes().data() + sizeof(StepTotals));
+  }
   [[nodiscard]] TapeProgram::Inputs compute_inputs() const {
-    TapeProgram::Inputs inputs{
-        estimate.tapes, estimate.layout, device.kernels(), arena->bytes(), rotary_view(), scales(), step_totals(), 1.0 / options.nominal_tokens, options.loss};
+    TapeProgram::Inputs inputs{estimate.tapes,    estimate.layout, device.kernels(), arena->bytes(),
+                               rotary_view(),     scales(),        step_totals(),    1.0 / options.nominal_tokens,
+                               marks_of(*totals), options.loss};
     for (std::size_t i = 0; in_place() && i < estimate.layout.parameters.size(); ++i) inputs.own_gradients.push_back(memory.gradient_with_padding(i));
     return inputs;
   }
@@ -239,6 +246,9 @@ struct TrainingModel::Parts {
             .totals = step_totals(),
             .told = reinterpret_cast<StepTotals*>(told->bytes().data()),
             .evaluation = evaluates() ? evaluation_sums() : nullptr,
+            .sources = options.sources,
+            .marks = marks_of(*totals),
+            .told_marks = marks_of(*told),
             .evaluated = evaluates() ? reinterpret_cast<LossSum*>(evaluated->bytes().data()) : nullptr,
             .unit_sums = unit_verdicts ? reinterpret_cast<VerdictSums*>(unit_verdicts->bytes().data()) : nullptr,
             .unit_verdicts = unit_verdicts ? reinterpret_cast<Verdict*>(unit_verdicts->bytes().data() + sizeof(VerdictSums)) : nullptr,

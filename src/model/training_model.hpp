@@ -9,6 +9,7 @@
 #include "src/model/extension.hpp"
 #include "src/model/model_description.hpp"
 #include "src/model/programs.hpp"
+#include "src/model/step_totals.hpp"
 #include "src/model/tape_plan.hpp"
 #include "src/model/weight_layout.hpp"
 #include "src/optimizer/parameter_groups.hpp"
@@ -31,6 +32,7 @@ struct TrainingOptions {
   AdamWSettings optimizer;
   BatchLayout evaluation{0, 0};  ///< of one micro-batch of the validation set; no rows: nothing is evaluated
   LossFunction loss;             ///< in place of cross entropy; empty: that
+  RowSources sources = {};       ///< of a blend, whose losses are counted apart (not with a loss of an extension)
   ParameterGroups groups;        ///< what is different for some parameters
   double ema_decay = 0;          ///< 0: no moving averages of the weights
   double max_norm = 1.0;         ///< ≤ 0: no clipping

@@ -63,6 +63,16 @@ std::string prometheus_text(const std::string& view, const std::string& newest, 
     for (const char* what : {"batch", "weights", "gradients", "snapshots"})
       text.value("wait_seconds", step.value(fmt::format("wait_{}_seconds", what), json()), fmt::format("{{for=\"{}\"}}", what));
   }
+  if (step.contains("source_loss")) {
+    const auto by_source = [&](const char* name, const char* help, const char* key) {
+      text.head(name, "gauge", help);
+      std::size_t source = 0;
+      for (const json& number : step.at(key)) text.value(name, number, fmt::format("{{source=\"{}\"}}", ++source));
+    };
+    by_source("source_loss", "Mean over the valid tokens of the newest step that are of a source of the blend, by its place in training.dataset_path.",
+              "source_loss");
+    by_source("source_tokens", "Those tokens.", "source_tokens");
+  }
   const json& ranks = job.at("ranks");
   const auto each = [&](const char* name, const char* help, const char* key) {
     text.head(name, "gauge", help);

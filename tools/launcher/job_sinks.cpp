@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <limits>
 
 #include "src/metrics/tensorboard_file.hpp"
 #include "src/metrics/wandb_process.hpp"
@@ -41,6 +42,9 @@ StepMetrics metrics_of(const StepRecord& record, const RankReport& report) {
   metrics.validation_loss = report.evaluation_loss;
   metrics.validation_tokens = report.evaluation_tokens;
   metrics.validation_seconds = seconds_of(report.evaluation_time);
+  for (const SourceLoss& sum : report.sources)
+    metrics.sources.push_back(
+        {.loss = sum.tokens > 0 ? sum.loss / static_cast<double>(sum.tokens) : std::numeric_limits<double>::quiet_NaN(), .tokens = sum.tokens});
   return metrics;
 }
 

@@ -42,6 +42,8 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   options.replicas = static_cast<std::uint32_t>(mesh.replicate);
   options.rank = rank % options.world;
   options.replica = rank / options.world;
+  if (const std::size_t sources = config.data.blend_weights.size(); sources > 1)
+    options.sources = {.count = static_cast<std::uint32_t>(sources), .micro_batches = options.micro_batches, .rows = options.batch.rows};
   options.reduce_last = config.parallelism.reduce_gradients == "last";
   options.gradients_in_place = true;
   options.offload = config.training.enable_cpu_offload;

@@ -29,6 +29,7 @@
 #include "tools/launcher/training_job.hpp"
 #include "tools/worker/open_device.hpp"
 #include "tools/worker/profiler.hpp"
+#include "tools/worker/row_sources.hpp"
 #include "tools/worker/start_lines.hpp"
 #include "tools/worker/start_times.hpp"
 #include "tools/worker/take.hpp"
@@ -49,8 +50,8 @@ JobConfig config_of(const JobConfig& base, const EpochStart& start) {
   for (const std::string& change : start.changes) overrides.push_back("--" + change);
   JobConfig config = take(JobConfig::parse(base.to_toml(), "the run's configuration", overrides));
   config.model.extensions = base.model.extensions;
-  return config;
   config.data.tokenizer = base.data.tokenizer;
+  return config;
 }
 
 class TrainingRankBody final : public RankBody {
@@ -117,8 +118,9 @@ TrainingRankBody::TrainingRankBody(const TrainingRankOptions& options, const Epo
       faults_(std::move(faults)),
       device_(times_.timed("device", [&] { return open_device(config_, options.local_rank); })),
       validation_loader_(open_validation()),
-      job_(take(plan_training(config_, start.place(), start.world(), device_->host_visible() ? 0 : device_->info().memory_bytes,
-                              validation_ ? validation_loader_.micro_batches : 0))),
+      job_(with_sources(take(plan_training(config_, start.place(), start.world(), device_->host_visible() ? 0 : device_->info().memory_bytes,
+                                           validation_ ? validation_loader_.micro_batches : 0)),
+                        config_, start)),
       checkpoints_(options.run_folder / config_.checkpoint.folder, *storage_),
       model_(times_.timed("memory", [&] { return std::make_unique<TrainingModel>(job_.model, job_.options, *device_, halt_); })) {
   times_.timed("state", [&] { fill_state(start); });
@@ -293,11 +295,7 @@ void TrainingRankBody::open_data(const EpochStart& start) {
   }
   Corpora corpora;
   for (const CorpusOptions& source : sources_of(config_.data)) corpora.push_back(open_corpus(source));
-  LoaderOptions loader = loader_options(config_, start.place(), start.world());
-  if (start.first_step > Step{1}) {
-    loader.first_step = start.first_step;
-    loader.first_row = start.data_row;
-  }
+  LoaderOptions loader = loader_of_epoch(config_, start);
   const bool tells = start.place() == 0 && start.epoch == EpochId{1};
   for (std::size_t i = 0; i < corpora.size() && tells; ++i)
     options_.runtime->log.info(fmt::format("data: {}{}", corpora[i]->describe(), corpora.size() > 1 ? fmt::format(", weight {}", loader.blend[i]) : ""));

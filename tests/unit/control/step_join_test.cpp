@@ -4,6 +4,7 @@
 
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "src/runtime/join_digests.hpp"
 
@@ -32,6 +33,22 @@ TEST(StepJoin, GivesOneRecordWhenTheLastRankHasReported) {
   EXPECT_EQ(record.common.duration, Nanos{15});
   EXPECT_EQ(record.common.digest, join_digests(std::array<std::uint64_t, 2>{4, 5})) << "of all rows";
   EXPECT_EQ(join.last_joined(), Step{1});
+}
+
+TEST(StepJoin, AddsTheSumsOfSourcesInTheOrderOfRanks) {
+  const auto with_source = [](double loss) {
+    RankReport one = report(3.0, 1);
+    one.sources = {{loss, 8}, {1, 2}};
+    return one;
+  };
+  StepJoin join(3, Step{0}, 0);
+  for (const auto& [rank, loss] : {std::pair{2U, -1e100}, std::pair{0U, 1e100}}) (void)join.add(EpochId{1}, Step{1}, Rank{rank}, with_source(loss));
+  const auto joined = join.add(EpochId{1}, Step{1}, Rank{1}, with_source(7));
+  const auto& sources = std::get<StepRecord>(joined).common.sources;
+  ASSERT_EQ(sources.size(), 2U);
+  EXPECT_EQ(sources[0].loss, (1e100 + 7) - 1e100);
+  EXPECT_EQ(sources[0].tokens, 24U);
+  EXPECT_EQ(sources[1].loss, 3);
 }
 
 TEST(StepJoin, NamesRanksWhoseVerdictsDiffer) {

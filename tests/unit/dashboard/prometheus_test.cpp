@@ -22,6 +22,13 @@ TEST(Prometheus, TellsOfTheJobItsStepAndItsRanks) {
     EXPECT_THAT(text, HasSubstr(line));
 }
 
+TEST(Prometheus, TellsTheLossOfEachSourceOfABlend) {
+  const std::string text = prometheus_text(two_ranks, R"({"loss": 2.5, "source_loss": [2.25, null], "source_tokens": [64, 0]})", 0, {});
+  for (const char* line : {"# TYPE troupe_source_loss gauge\ntroupe_source_loss{source=\"1\"} 2.25\ntroupe_source_loss{source=\"2\"} NaN\n",
+                           "troupe_source_tokens{source=\"1\"} 64\ntroupe_source_tokens{source=\"2\"} 0\n"})
+    EXPECT_THAT(text, HasSubstr(line));
+}
+
 TEST(Prometheus, BeforeTheFirstStepTellsOfNoLoss) {
   const std::string text = prometheus_text(two_ranks, "", 0, {});
   EXPECT_THAT(text, Not(HasSubstr("troupe_loss")));
