@@ -24,8 +24,8 @@ class FileReads {
   FileReads& operator=(const FileReads&) = delete;
   /// Fills `out` from byte `offset` on. Throws std::runtime_error naming file and byte when the file cannot be read or ends before.
   void read(std::uint32_t file, std::uint64_t offset, std::span<char> out);
-  /// For what is read through a mapping: reads its last byte, so that whoever watches sees the file, and a file that was cut off is an error in place of a
-  /// SIGBUS. Throws as `read`. A file that has no name any more is taken as it is.
+  /// For what is read through a mapping: reads its last byte, so that whoever watches sees the file. Throws as `read`. A file that has no name any more is
+  /// taken as it is.
   void probe(std::uint32_t file, std::uint64_t last_byte);
 
  private:

@@ -54,10 +54,9 @@ class MegatronDocuments final : public TokenDocuments, public std::enable_shared
   [[nodiscard]] std::string place(std::uint64_t i) const override { return prefix + ".bin at byte " + std::to_string(begins[i] * width); }
   [[nodiscard]] std::unique_ptr<TokenReader> reader(ReadFile read_file) const override;
   [[nodiscard]] std::vector<DataFile> files() const override { return {data->file()}; }
-  void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) const {
-    if (first + out.size() > counts[i])
-      throw std::out_of_range(prefix + ".idx: document " + std::to_string(i) + " has " + std::to_string(counts[i]) + " tokens");
-    const std::byte* at = data->bytes().data() + (begins[i] + first) * width;
+  /// `ids`: as the .bin holds them.
+  void decode(std::uint64_t i, std::span<const std::byte> ids, std::span<std::int32_t> out) const {
+    const std::byte* at = ids.data();
     for (std::int32_t& id : out) {
       std::uint64_t value = 0;
       std::memcpy(&value, at, width);
@@ -76,14 +75,22 @@ class MegatronReader final : public TokenReader {
   MegatronReader(std::shared_ptr<const MegatronDocuments> documents, ReadFile read_file)
       : documents_(std::move(documents)), names_(documents_->files()), files_(names_, std::move(read_file)) {}
   void read(std::uint64_t i, std::uint64_t first, std::span<std::int32_t> out) override {
-    if (!out.empty()) files_.probe(0, (documents_->begins[i] + std::min(documents_->counts[i], first + out.size())) * documents_->width - 1);
-    documents_->read(i, first, out);
+    const MegatronDocuments& d = *documents_;
+    if (first + out.size() > d.counts[i])
+      throw std::out_of_range(d.prefix + ".idx: document " + std::to_string(i) + " has " + std::to_string(d.counts[i]) + " tokens");
+    if (out.empty()) return;
+    const std::uint64_t begin = (d.begins[i] + first) * d.width;
+    bytes_.resize(out.size() * d.width);
+    files_.probe(0, begin + bytes_.size() - 1);
+    if (!d.data->copy(begin, std::span(bytes_))) throw std::runtime_error(d.data->lost());
+    d.decode(i, bytes_, out);
   }
 
  private:
   std::shared_ptr<const MegatronDocuments> documents_;
   std::vector<DataFile> names_;
   FileReads files_;
+  std::vector<std::byte> bytes_;
 };
 
 std::unique_ptr<TokenReader> MegatronDocuments::reader(ReadFile read_file) const {
@@ -101,7 +108,7 @@ std::string read_index(std::span<const std::byte> index, MegatronDocuments& out)
   const std::uint64_t body = index.size() - header_bytes;
   if (sequences > body / 12 || entries > body / 8 || sequences * 12 + entries * 8 > body) return "its counts are larger than the file";
   if (entries < 2) return "it holds no document";
-  const std::uint64_t sizes = header_bytes, pointers = sizes + sequences * 4, list = pointers + sequences * 8, bytes = out.data->bytes().size();
+  const std::uint64_t sizes = header_bytes, pointers = sizes + sequences * 4, list = pointers + sequences * 8, bytes = out.data->size();
   for (std::uint64_t i = 0; i < sequences; ++i) {
     const auto size = value_at<std::int32_t>(index, sizes + i * 4);
     const auto pointer = value_at<std::int64_t>(index, pointers + i * 8);
@@ -142,7 +149,9 @@ Result<std::shared_ptr<const TokenDocuments>> open_megatron(const std::string& p
   auto data = MappedFile::open(documents->prefix + ".bin");
   if (!data) return data.error();
   documents->data = std::move(*data);
-  if (const std::string wrong = read_index((*index)->bytes(), *documents); !wrong.empty()) return Error{documents->prefix + ".idx: " + wrong};
+  std::vector<std::byte> entries((*index)->size());
+  if (!(*index)->copy(0, std::span(entries))) return Error{(*index)->lost()};
+  if (const std::string wrong = read_index(entries, *documents); !wrong.empty()) return Error{documents->prefix + ".idx: " + wrong};
   if (documents->marks.vocabulary == 0) documents->marks.vocabulary = documents->width == 1 ? 256 : documents->width == 2 ? 65536 : 0x7fffffff;
   return std::shared_ptr<const TokenDocuments>(std::move(documents));
 }

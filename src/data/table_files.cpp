@@ -26,7 +26,8 @@ Result<fs::path> find_plugin(const fs::path& program) {
     if (fs::exists(place, ignored)) return place;
   }
   return Error{"this build of Troupe reads no Parquet or Arrow files (there is no libtroupe_parquet.so beside " + program.string() + " or in " +
-               (folder.parent_path() / "lib").string() + "): run tools/setup.sh --parquet and build again, or write the data as JSONL (docs/data.md)"};
+               (folder.parent_path() / "lib").string() +
+               "): run tools/setup.sh --parquet, configure and build again, or write the data as JSONL (docs/data.md)"};
 }
 
 Result<const TablePlugin*> running_plugin() {
@@ -66,7 +67,7 @@ Result<const TablePlugin*> load_table_plugin(const fs::path& program) {
   if (library == nullptr) {
     const char* why = ::dlerror();
     return Error{file->string() + " cannot be loaded (" + (why == nullptr ? "unknown reason" : why) +
-                 "): it needs Arrow's libraries where they were when it was built; run tools/setup.sh --parquet and build again"};
+                 "): it needs Arrow's libraries where they were when it was built; run tools/setup.sh --parquet, configure and build again"};
   }
   const auto get = reinterpret_cast<GetTablePlugin>(::dlsym(library, TablePlugin::symbol));
   if (get == nullptr) return Error{file->string() + " is no plug-in of Troupe: it has no " + TablePlugin::symbol};

@@ -14,33 +14,33 @@
 namespace troupe {
 namespace {
 
-/// One mapped shard, its lengths checked.
+/// One mapped shard, its lengths checked. Where documents end is held in memory: it is asked for where nothing can fail.
 struct Shard {
   std::string path;
   std::unique_ptr<MappedFile> file;
   TokenShardHeader header;
   std::uint64_t first_document = 0;
-  const std::uint64_t* ends = nullptr;
-  const std::byte* ids = nullptr;
+  std::vector<std::uint64_t> ends;
+  std::uint64_t ids = 0;  ///< where they begin in the file
 };
 
 Result<Shard> open_shard(const std::string& path) {
   auto file = MappedFile::open(path);
   if (!file) return file.error();
   const auto wrong = [&](const std::string& why) { return Error{path + ": is no whole token shard: " + why}; };
-  const auto bytes = (*file)->bytes();
+  const std::uint64_t size = (*file)->size();
   TokenShardHeader header;
   const TokenShardHeader ours;
-  if (bytes.size() < sizeof header) return wrong("it has " + std::to_string(bytes.size()) + " bytes");
-  std::memcpy(&header, bytes.data(), sizeof header);
+  if (size < sizeof header) return wrong("it has " + std::to_string(size) + " bytes");
+  if (!(*file)->copy(0, std::span(&header, 1))) return Error{(*file)->lost()};
   if (std::memcmp(header.magic, ours.magic, sizeof ours.magic) != 0) return wrong("it does not begin as one of this version");
   if ((header.width != 2 && header.width != 4) || header.masked > 1 || (header.masked == 1 && header.width == 2))
     return wrong("ids of " + std::to_string(header.width) + " bytes, masks " + std::to_string(header.masked));
-  const std::uint64_t body = bytes.size() - sizeof header;
+  const std::uint64_t body = size - sizeof header;
   if (header.tokens > body / header.width || header.documents > body / sizeof(std::uint64_t)) return wrong("its counts are larger than the file");
-  if (header.file_bytes() != bytes.size()) return wrong("its counts do not fit the file's " + std::to_string(bytes.size()) + " bytes");
-  Shard shard{path, std::move(*file), header, 0, reinterpret_cast<const std::uint64_t*>(bytes.data() + sizeof header), nullptr};
-  shard.ids = bytes.data() + sizeof header + header.documents * sizeof(std::uint64_t);
+  if (header.file_bytes() != size) return wrong("its counts do not fit the file's " + std::to_string(size) + " bytes");
+  Shard shard{path, std::move(*file), header, 0, std::vector<std::uint64_t>(header.documents), sizeof header + header.documents * sizeof(std::uint64_t)};
+  if (!shard.file->copy(sizeof header, std::span(shard.ends))) return Error{shard.file->lost()};
   std::uint64_t before = 0;
   for (std::uint64_t i = 0; i < header.documents; ++i) {
     if (shard.ends[i] < before || shard.ends[i] > header.tokens)
@@ -85,8 +85,9 @@ class ShardDocuments final : public TokenDocuments, public std::enable_shared_fr
       throw std::out_of_range(shard.path + ": document " + std::to_string(i) + " has " + std::to_string(end - begin) + " tokens");
     return {static_cast<std::uint32_t>(&shard - shards.data()), begin + first};
   }
-  void read(const Shard& shard, std::uint64_t token, std::uint64_t document, std::span<std::int32_t> out) const {
-    const std::byte* at = shard.ids + token * shard.header.width;
+  /// `ids`: as the shard holds them.
+  void decode(const Shard& shard, std::span<const std::byte> ids, std::uint64_t document, std::span<std::int32_t> out) const {
+    const std::byte* at = ids.data();
     for (std::int32_t& id : out) {
       std::uint32_t value = 0;
       std::memcpy(&value, at, shard.header.width);
@@ -115,7 +116,6 @@ class ShardDocuments final : public TokenDocuments, public std::enable_shared_fr
   }
 };
 
-/// A shard that is cut off under a run is an error of the file, not of the process: its end is looked at before it is touched.
 class ShardReader final : public TokenReader {
  public:
   ShardReader(std::shared_ptr<const ShardDocuments> documents, ReadFile read_file)
@@ -124,15 +124,18 @@ class ShardReader final : public TokenReader {
     if (out.empty()) return;
     const auto [number, token] = documents_->find(i, first, out.size());
     const Shard& shard = documents_->shards[number];
-    const auto begin = static_cast<std::uint64_t>(shard.ids - shard.file->bytes().data());
-    files_.probe(number, begin + (token + out.size()) * shard.header.width - 1);
-    documents_->read(shard, token, i, out);
+    const std::uint64_t begin = shard.ids + token * shard.header.width;
+    bytes_.resize(out.size() * shard.header.width);
+    files_.probe(number, begin + bytes_.size() - 1);
+    if (!shard.file->copy(begin, std::span(bytes_))) throw std::runtime_error(shard.file->lost());
+    documents_->decode(shard, bytes_, i, out);
   }
 
  private:
   std::shared_ptr<const ShardDocuments> documents_;
   std::vector<DataFile> names_;
   FileReads files_;
+  std::vector<std::byte> bytes_;
 };
 
 std::unique_ptr<TokenReader> ShardDocuments::reader(ReadFile read_file) const {

@@ -3,13 +3,17 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <thread>
 
@@ -40,6 +44,20 @@ std::vector<Part> parts_of(const Corpus& corpus, std::uint64_t part_bytes) {
 std::string shard_name(std::size_t part) {
   const std::string number = std::to_string(part);
   return "shard-" + std::string(number.size() < 5 ? 5 - number.size() : 0, '0') + number + ".tokens";
+}
+
+/// XXH3-64 of all from `offset` on; nothing: the file has become shorter.
+std::optional<std::uint64_t> hash_of(const MappedFile& file, std::uint64_t offset) {
+  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(), XXH3_freeState);
+  XXH3_64bits_reset(state.get());
+  std::vector<std::byte> block(std::size_t{1} << 20U);
+  while (offset < file.size()) {
+    const std::span part = std::span(block).first(std::min<std::uint64_t>(block.size(), file.size() - offset));
+    if (!file.copy(offset, part)) return std::nullopt;
+    XXH3_64bits_update(state.get(), part.data(), part.size());
+    offset += part.size();
+  }
+  return XXH3_64bits_digest(state.get());
 }
 
 /// Held by one process at a time; nothing where the file system has no locks.
@@ -120,13 +138,11 @@ class Work {
     const auto file = MappedFile::open(target.string());
     const TokenShardHeader ours;
     TokenShardHeader found;
-    if (!file || (*file)->bytes().size() < sizeof found) return false;
-    const auto bytes = (*file)->bytes();
-    std::memcpy(&found, bytes.data(), sizeof found);
+    if (!file || (*file)->size() < sizeof found || !(*file)->copy(0, std::span(&found, 1))) return false;
+    const std::uint64_t size = (*file)->size();
     if (std::memcmp(found.magic, ours.magic, sizeof ours.magic) != 0 || found.key != key || found.documents != part.end - part.first) return false;
-    if (found.tokens > bytes.size() || found.file_bytes() != bytes.size()) return false;
-    const auto body = bytes.subspan(sizeof found);
-    if (options_.check_kept && XXH3_64bits(body.data(), body.size()) != found.hash) return false;
+    if (found.tokens > size || found.file_bytes() != size) return false;
+    if (options_.check_kept && hash_of(**file, sizeof found) != found.hash) return false;
     headers_[number] = found;
     ++kept_;
     return true;

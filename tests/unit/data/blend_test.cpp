@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+
+#include "src/data/settings.hpp"
 
 namespace troupe {
 namespace {
@@ -29,6 +32,33 @@ TEST(Blend, TakesAnyWeightsThatAreNotNegativeAndNotAllZero) {
   EXPECT_THROW(Blend({-1, 2}), std::invalid_argument);
   EXPECT_THROW(Blend({0, 0}), std::invalid_argument);
   EXPECT_THROW(Blend({1, std::nan("")}), std::invalid_argument);
+}
+
+// Weights to the power 1/T: of 1, 16 and 81 the fourth roots are 1, 2 and 3, the square roots 1, 4 and 9.
+TEST(Blend, ATemperatureGivesItsSharesExactlyInAnyWindow) {
+  const auto expect_window = [](double temperature, const std::vector<std::uint64_t>& window) {
+    DataSettings settings;
+    settings.blend_weights = {1, 16, 81};
+    settings.blend_temperature = temperature;
+    const std::vector<double> weights = blend_of(settings);
+    const std::uint64_t length = window[0] + window[1] + window[2];
+    std::vector<std::uint64_t> expected(window);
+    for (std::uint64_t& count : expected) count *= 50;
+    EXPECT_EQ(counts_of(weights, 50 * length), expected) << "T = " << temperature;
+    Blend blend(weights);
+    std::vector<std::uint32_t> sources;
+    for (std::uint64_t k = 0; k < 20 * length; ++k) sources.push_back(blend.at(k).source);
+    for (std::uint64_t from = 0; from + length <= sources.size(); ++from)
+      for (std::uint32_t s = 0; s < 3; ++s) {
+        const auto first = sources.begin() + static_cast<std::ptrdiff_t>(from);
+        const auto found = std::count(first, first + static_cast<std::ptrdiff_t>(length), s);
+        ASSERT_LE(std::abs(static_cast<double>(found) - static_cast<double>(window[s])), 1) << "T = " << temperature << ", rows from " << from;
+      }
+  };
+  expect_window(1, {1, 16, 81});
+  expect_window(2, {1, 4, 9});
+  expect_window(4, {1, 2, 3});
+  expect_window(1e12, {1, 1, 1});
 }
 
 TEST(Blend, IsWithinOneRowOfItsSharesAfterEveryDraw) {

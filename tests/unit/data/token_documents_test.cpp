@@ -159,6 +159,34 @@ TEST_F(TokenDocumentsTest, AFileThatChangesUnderARunIsToldAndOneThatIsCutOffEnds
   look_at(*opened, folder_.path() / "data.bin");
 }
 
+/// Between the look at its size and the read of its tokens a file is cut off: no byte of it is left, and a page that is gone would end the process.
+TEST_F(TokenDocumentsTest, AFileThatIsCutOffWhileItIsReadIsAnErrorThatNamesIt) {
+  const auto cut = [](const std::shared_ptr<const TokenDocuments>& documents, const std::filesystem::path& file) {
+    bool looked = false;
+    const auto reader = documents->reader([&](std::uint32_t, int descriptor, std::span<char> out, std::uint64_t offset) {
+      const ssize_t got = pread(descriptor, out.data(), out.size(), static_cast<off_t>(offset));
+      std::filesystem::resize_file(file, 0);
+      looked = true;
+      return got;
+    });
+    Tokens tokens(1);
+    std::string problem;
+    try {
+      reader->read(0, 0, tokens);
+    } catch (const std::runtime_error& error) {
+      problem = error.what();
+    }
+    EXPECT_TRUE(looked);
+    EXPECT_THAT(problem, HasSubstr(file.string() + ": the file is shorter than when it was opened"));
+    EXPECT_GT(documents->tokens(documents->documents() - 1), 0U) << "where documents end is still known";
+    (void)documents->place(documents->documents() - 1);
+  };
+  cut(shards({.folder = folder_.path() / "t"}, three), folder_.path() / "t" / "shard-00000.tokens");
+  const auto opened = open_megatron(megatron({{7, 8, 9}, {10}}, {0, 1, 2}), {.vocabulary = 100});
+  ASSERT_TRUE(opened) << opened.error().message;
+  cut(*opened, folder_.path() / "data.bin");
+}
+
 TEST_F(TokenDocumentsTest, ShardsOfAnotherTokenizerAreRefused) {
   (void)shards({.folder = folder_.path() / "t"}, three);
   EXPECT_THAT(open_token_shards(folder_.path() / "t", tokenizer("\n")->parts().hash).error().message, HasSubstr("made with another tokenizer"));
