@@ -1,5 +1,9 @@
 // Fuzz target: whatever bytes stand in a folder of Hugging Face or of torch.distributed.checkpoint, it is read in full or refused with a
-// message that names a file. Mutates a corpus of each kind, always in the same way: fuzz_checkpoints [RUNS [SEED]].
+// message that names a file. The first byte says which folder of the corpus below it is, the second which of its files holds the bytes that follow. Built with
+// -DTROUPE_LIBFUZZER=ON and clang it is a libFuzzer program; otherwise main() below mutates a file of each folder, always in the same way:
+// fuzz_checkpoints [RUNS [SEED]].
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -69,6 +73,24 @@ std::vector<Files> corpus() {
   return {hugging, torch};
 }
 
+const std::vector<Files>& seeds() {
+  static const std::vector<Files> made = corpus();
+  return made;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  Files files = seeds()[data[0] % seeds().size()];
+  files[data[1] % files.size()].second.assign(reinterpret_cast<const char*>(data) + 2, size - 2);
+  try_folder(files);
+  return 0;
+}
+
+#ifndef TROUPE_LIBFUZZER
+namespace {
+
 void mutate(std::string& text, std::mt19937_64& random) {
   static const std::vector<std::string> words{"-1",    "9223372036854775808", "18446744073709551615", "[]", "{}", "null",
                                               "1e999", "\xff\xff\xff\xff",    std::string(8, '\0')};
@@ -89,17 +111,20 @@ void mutate(std::string& text, std::mt19937_64& random) {
 int main(int count, char** arguments) {
   const std::uint64_t runs = count > 1 ? std::strtoull(arguments[1], nullptr, 10) : 10000;
   std::mt19937_64 random(count > 2 ? std::strtoull(arguments[2], nullptr, 10) : 1);
-  const auto seeds = corpus();
-  for (const Files& files : seeds) try_folder(files);
-  if (accepted != seeds.size()) {
+  for (const Files& files : seeds()) try_folder(files);
+  if (accepted != seeds().size()) {
     std::fprintf(stderr, "the corpus itself is refused\n");
     return 1;
   }
   for (std::uint64_t run = 0; run < runs; ++run) {
-    Files files = seeds[random() % seeds.size()];
-    mutate(files[random() % files.size()].second, random);
+    std::string bytes{static_cast<char>(random() % seeds().size()), 0};
+    const Files& files = seeds()[static_cast<std::size_t>(bytes[0])];
+    bytes[1] = static_cast<char>(random() % files.size());
+    std::string content = files[static_cast<std::size_t>(bytes[1])].second;
+    mutate(content, random);
+    bytes += content;
     try {
-      try_folder(files);
+      LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
     } catch (const std::exception& problem) {
       std::fprintf(stderr, "run %llu: %s\n", static_cast<unsigned long long>(run), problem.what());
       return 1;
@@ -108,3 +133,4 @@ int main(int count, char** arguments) {
   std::printf("%llu runs, %llu read in full\n", static_cast<unsigned long long>(runs), static_cast<unsigned long long>(accepted));
   return 0;
 }
+#endif
