@@ -27,6 +27,8 @@ struct ForeignTensor {
   StoredType dtype = StoredType::f32;
   std::vector<std::int64_t> shape;
   std::vector<ForeignChunk> chunks;  ///< by first row; together they cover the tensor once
+  std::string scales = {};           ///< of fp8 by blocks: a name in ForeignTensors::scales; empty: the values are what they say
+  std::int64_t block_rows = 0, block_columns = 0;
 };
 
 /// What a folder of another program holds. A value; the bytes stay where they are.
@@ -35,7 +37,8 @@ struct ForeignTensors {
   Kind kind = Kind::hugging_face;
   std::vector<std::filesystem::path> files;
   std::map<std::string, ForeignTensor> tensors;
-  std::vector<std::string> other;  ///< entries that are no tensors, by name
+  std::map<std::string, ForeignTensor> scales = {};  ///< fp32, of tensors in fp8 by blocks (fp8_blocks.hpp)
+  std::vector<std::string> other;                    ///< entries that are no tensors, by name
 };
 
 /// Bytes of a shape in a type; nothing when a size is negative or the product overflows.

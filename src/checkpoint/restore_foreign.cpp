@@ -1,6 +1,7 @@
 #include "src/checkpoint/restore_foreign.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -21,7 +22,9 @@ bool counts(const StateTensor& tensor, const ForeignTensor& stored) {
 }
 
 bool alike(const StateTensor& tensor, const ForeignTensor& stored) {
-  return counts(tensor, stored) || (sizes_of(tensor.global_shape) == stored.shape && convertible(stored.dtype, stored_as(tensor.view.dtype)));
+  const StoredType own = stored_as(tensor.view.dtype);
+  const bool fits = stored.scales.empty() ? convertible(stored.dtype, own) : own == StoredType::f32;
+  return counts(tensor, stored) || (sizes_of(tensor.global_shape) == stored.shape && fits);
 }
 
 std::string text_of(StoredType type, const std::vector<std::int64_t>& shape) { return std::string(safetensors_name(type)) + " " + text_of_shape(shape); }
@@ -29,7 +32,7 @@ std::string text_of(StoredType type, const std::vector<std::int64_t>& shape) { r
 /// Reads one tensor's rows in blocks, puts them into our order and type.
 class Filling {
  public:
-  Filling(ForeignReads& reads, const RestoreOptions& options) : reads_(reads), options_(options) {}
+  Filling(const ForeignTensors& found, ForeignReads& reads, const RestoreOptions& options) : found_(found), reads_(reads), options_(options) {}
 
   Result<void> fill(const StateTensor& tensor, const ForeignTensor& stored, RowOrder order, std::int64_t head_dim) {
     if (counts(tensor, stored)) return fill_count(tensor, stored);
@@ -43,7 +46,8 @@ class Filling {
     for (std::int64_t first = tensor.first_row; first < end;) {
       const std::int64_t last = std::min(end, (first / unit * unit) + block);  // blocks end where a head does
       if (auto read = read_block(stored, order, head_dim, first, last - first, row); !read) return read;
-      place(tensor, stored.dtype, first, last - first);
+      if (auto scaled = stored.scales.empty() ? Result<void>{} : dequantise(stored, order, head_dim, first, last - first); !scaled) return scaled;
+      place(tensor, stored.scales.empty() ? stored.dtype : StoredType::f32, first, last - first);
       first = last;
     }
     return {};
@@ -67,6 +71,28 @@ class Filling {
     }
     for (std::size_t i = 0; i < places.size(); ++i)
       std::memcpy(ordered_.data() + static_cast<std::size_t>(places[i].second) * row, staged_.data() + i * row, row);
+    return {};
+  }
+  /// Rows [first, first + count) of ours in ordered_, from codes to fp32.
+  Result<void> dequantise(const ForeignTensor& stored, RowOrder order, std::int64_t head_dim, std::int64_t first, std::int64_t count) {
+    const ForeignTensor& scales = found_.scales.at(stored.scales);
+    if (scales_of_ != &scales) {
+      scales_.resize(static_cast<std::size_t>(scales.shape[0] * scales.shape[1]));
+      if (auto read = reads_.rows(scales, 0, scales.shape[0], std::as_writable_bytes(std::span(scales_))); !read) return read;
+      scales_of_ = &scales;
+    }
+    const auto columns = static_cast<std::size_t>(stored.shape[1]), width = static_cast<std::size_t>(stored.block_columns);
+    staged_.resize(ordered_.size() * sizeof(float));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
+      const std::int64_t there = row_there(order, head_dim, first + static_cast<std::int64_t>(i));
+      const float* const by_block = scales_.data() + there / stored.block_rows * scales.shape[1];
+      for (std::size_t c = 0; c < columns; ++c) {
+        const float value = e4m3_value(std::to_integer<std::uint8_t>(ordered_[i * columns + c])) * by_block[c / width];
+        if (!std::isfinite(value)) return Error{"row " + std::to_string(there) + ", column " + std::to_string(c) + " is no finite number"};
+        std::memcpy(staged_.data() + (i * columns + c) * sizeof value, &value, sizeof value);
+      }
+    }
+    ordered_.swap(staged_);
     return {};
   }
   void place(const StateTensor& tensor, StoredType from, std::int64_t first, std::int64_t count) {
@@ -101,9 +127,12 @@ class Filling {
     else
       std::memcpy(to.data, from, to.bytes());
   }
+  const ForeignTensors& found_;
   ForeignReads& reads_;
   const RestoreOptions& options_;
   std::vector<std::byte> ordered_, staged_;
+  std::vector<float> scales_;
+  const ForeignTensor* scales_of_ = nullptr;  ///< whose values scales_ holds
 };
 
 }  // namespace
@@ -127,7 +156,8 @@ Result<void> check_foreign(const ForeignTensors& found, const ForeignNames& name
       problems.push_back("tensor '" + there->name + "' is missing (" + tensor.name + ", " + text_of(own, sizes) + ")");
     else if (!alike(tensor, stored->second))
       problems.push_back("tensor '" + there->name + "' is " + text_of(stored->second.dtype, stored->second.shape) + ", expected " + text_of(own, sizes) +
-                         (own == StoredType::f32 ? " (F16 and BF16 are converted)" : ""));
+                         (own == StoredType::f32 ? " (F16 and BF16 are converted)" : "") +
+                         (stored->second.dtype == StoredType::e4m3 ? "; fp8 with scales by block: set checkpoint.initial_load_in_hf_quantized = true" : ""));
   }
   for (const auto& [name, tensor] : found.tensors) {
     if (known.contains(name) || left_out(names, name)) continue;
@@ -145,7 +175,7 @@ Result<void> restore_foreign(const ForeignTensors& found, const ForeignNames& na
                              const RestoreOptions& options, const std::string& where) {
   if (auto fits = check_foreign(found, names, state, options, where); !fits) return fits;
   ForeignReads reads(found, storage);
-  Filling filling(reads, options);
+  Filling filling(found, reads, options);
   for (const StateTensor& tensor : state) {
     if (!wanted(tensor, options) || tensor.rows == 0) continue;
     const auto there = name_there(names, tensor.name);

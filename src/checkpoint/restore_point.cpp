@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "src/checkpoint/fp8_blocks.hpp"
 #include "src/checkpoint/hugging_face.hpp"
 #include "src/checkpoint/torch_checkpoint.hpp"
 
@@ -81,6 +82,9 @@ Result<Foreign> open_weights_of_hugging_face(const CheckpointSettings& settings,
   auto tensors = open_hugging_face(storage, folder);
   if (!tensors) return Error{where + tensors.error().message};
   Foreign foreign{{folder, {}}, std::move(*tensors)};
+  if (settings.initial_load_in_hf_quantized) {
+    if (auto joined = join_fp8_scales(*tensors, storage, folder); !joined) return Error{where + joined.error().message};
+  }
   foreign.checkpoint.manifest.position.model_only = true;
   return foreign;
 }
@@ -120,6 +124,8 @@ Result<std::optional<RestorePoint>> choose_restore_point(const CheckpointSetting
     return std::optional(point_of(std::move(**found), true, settings));
   }
   if (settings.initial_load_in_hf && !settings.initial_load_path)
+  if (settings.initial_load_in_hf_quantized && !settings.initial_load_in_hf)
+    return Error{"checkpoint.initial_load_in_hf_quantized = true: says what a folder of Hugging Face holds; set checkpoint.initial_load_in_hf = true too"};
     return Error{"checkpoint.initial_load_in_hf = true: name the folder of Hugging Face with checkpoint.initial_load_path"};
   if (!settings.initial_load_path) return std::optional<RestorePoint>{};
   auto foreign = find_foreign(settings, storage, settings.check_before_load, warnings);

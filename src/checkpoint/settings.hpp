@@ -26,6 +26,8 @@ struct CheckpointSettings {
   std::optional<std::string> initial_load_path;
   bool initial_load_model_only = true;
   bool initial_load_in_hf = false;
+  bool initial_load_in_hf_quantized = false;
+  std::int64_t initial_data_row = -1;
   bool last_save_in_hf = false;
   std::vector<std::string> exclude_from_loading;
   bool create_seed_checkpoint = false;
@@ -66,6 +68,8 @@ inline void describe(Schema& schema, CheckpointSettings& s) {
       .apart();
   schema.key("initial_load_in_hf", &s.initial_load_in_hf, KeyClass::frozen,
              "initial_load_path is a folder of Hugging Face (config.json, safetensors): its weights, at step 1; docs/huggingface.md");
+  schema.key("initial_load_in_hf_quantized", &s.initial_load_in_hf_quantized, KeyClass::frozen,
+             "its weights are fp8 (e4m3) with a scale for each block (NAME_scale_inv), as quantization_config says: they become fp32 as they are read");
   schema.key("initial_load_model_only", &s.initial_load_model_only, KeyClass::frozen,
              "take the weights alone from there, and begin at step 1; false: go on at its step with optimizer and data position");
   schema
@@ -80,7 +84,6 @@ inline void describe(Schema& schema, CheckpointSettings& s) {
              "a damaged checkpoint is passed over for the next older one; false: the run stops and names it");
   schema.key("check_before_load", &s.check_before_load, KeyClass::frozen,
              "read all of a checkpoint before the ranks start; false: they check what they read, and a damaged piece ends the start");
-  schema.not_built("initial_load_in_hf_quantized", false, "its weights are quantized", "quantized weights").part_of("checkpoint.initial_load_path");
   schema.key("last_save_in_hf", &s.last_save_in_hf, KeyClass::frozen,
              "the last save, where it holds weights alone, is also written as a folder that transformers loads: step-N-hf, beside it");
   schema.ignored("enable_ft_dataloader_checkpoints", true, "the data's position is part of every checkpoint");

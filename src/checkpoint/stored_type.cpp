@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 namespace troupe {
@@ -67,6 +68,13 @@ StoredType stored_as(DType dtype) noexcept {
 bool convertible(StoredType from, StoredType to) noexcept {
   const auto half = [](StoredType type) { return type == StoredType::bf16 || type == StoredType::f16; };
   return from == to || (from == StoredType::f32 && half(to)) || (half(from) && to == StoredType::f32);
+}
+
+float e4m3_value(std::uint8_t code) noexcept {
+  const std::uint32_t exponent = code >> 3U & 15U, fraction = code & 7U;
+  if (exponent == 15 && fraction == 7) return std::numeric_limits<float>::quiet_NaN();
+  const float size = exponent == 0 ? static_cast<float>(fraction) * 0x1p-9F : std::bit_cast<float>((exponent + 120) << 23U | fraction << 20U);
+  return (code & 0x80U) != 0 ? -size : size;
 }
 
 void convert(std::span<const std::byte> from, StoredType from_type, std::span<std::byte> to, StoredType to_type) {

@@ -33,6 +33,9 @@ enum class StoredType : std::uint8_t { f32, bf16, f16, f64, e4m3, e5m2, i64, i32
 /// Whether `convert` goes from one to the other: equal types, and f32 to and from bf16 and f16.
 [[nodiscard]] bool convertible(StoredType from, StoredType to) noexcept;
 
+/// What a code of e4m3 stands for (OCP's e4m3fn: no infinity, 0x7f and 0xff are no number).
+[[nodiscard]] float e4m3_value(std::uint8_t code) noexcept;
+
 /// Converts values, rounding to the nearest (ties to even); what is too large for f16 becomes infinity, as PyTorch's `.to(float16)`.
 /// `from` and `to` hold the same number of values; they may lie unaligned and must not overlap.
 void convert(std::span<const std::byte> from, StoredType from_type, std::span<std::byte> to, StoredType to_type);

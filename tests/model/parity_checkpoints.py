@@ -5,7 +5,8 @@
 1. A folder that transformers has saved gives the same logits here (fp32, KL of the next token's distribution at most 1e-6) and the same greedy text.
 2. A run begins from it on three ranks; what the run writes with last_save_in_hf gives the same logits in transformers, `troupe convert` writes the same
    bytes, and torch.distributed.checkpoint reads both that folder and the sealed checkpoint itself.
-3. A checkpoint as torchtitan saves it is carried on by `troupe train`: the losses of the next 20 steps are those of torchtitan's model in a loop of this
+3. Fp8 weights by blocks become what PyTorch dequantizes them to.
+4. A checkpoint as torchtitan saves it is carried on by `troupe train`: the losses of the next 20 steps are those of torchtitan's model in a loop of this
    file's own, within 1e-5 in fp32 and 1e-3 in bf16.
 
 Exit code 0: all of it holds.
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed.checkpoint as dcp
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -126,6 +127,54 @@ last_save_in_hf = true
         good = good and torch.equal(whole["layers.2.attention.wv.weight"], after["model.layers.2.self_attn.v_proj.weight"])
         self.expect(good, f"{which}: torch.distributed.checkpoint loads the sealed checkpoint of three ranks")
 
+    def quantized(self) -> None:
+        """Weights in fp8 by blocks of 24 × 40, which divide nothing; PyTorch quantizes and dequantizes them."""
+        torch.manual_seed(4)
+        config = LlamaConfig(**MODEL, initializer_range=0.2)
+        model = LlamaForCausalLM(config).eval()
+        rows, columns, stored, expected = 24, 40, {}, {}
+        for name, weight in model.state_dict().items():
+            stored[name] = expected[name] = weight
+            if "proj" not in name:
+                continue
+            down, across = (torch.arange(size) // block for size, block in zip(weight.shape, (rows, columns)))
+            scales = torch.stack([torch.stack([weight[down == i][:, across == j].abs().max() / 448 for j in range(int(across[-1]) + 1)]) for i in range(int(down[-1]) + 1)])
+            by_element = scales[down][:, across]
+            stored[name] = (weight / by_element).to(torch.float8_e4m3fn)
+            stored[name + "_scale_inv"] = scales
+            expected[name] = stored[name].float() * by_element
+        there = self.folder / "hf-fp8"
+        there.mkdir()
+        save_file(stored, there / "model.safetensors")
+        how = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [rows, columns]}
+        (there / "config.json").write_text(json.dumps({**config.to_dict(), "architectures": ["LlamaForCausalLM"], "quantization_config": how}))
+        model.load_state_dict(expected)
+        self.same_logits(there, model, "fp8 by blocks, read here")
+        run, file = self.folder / "run-fp8", self.folder / "fp8.toml"
+        file.write_text(SECTION + f"""
+[job]
+dump_folder = "{run}"
+[optimizer]
+lr = 0.0
+[training]
+local_batch_size = 1
+seq_len = 32
+steps = 1
+mixed_precision_param = "float32"
+dataset = "text"
+dataset_path = ["{self.folder}/text.txt"]
+[checkpoint]
+enable = true
+initial_load_path = "{there}"
+initial_load_in_hf = true
+initial_load_in_hf_quantized = true
+last_save_in_hf = true
+""")
+        call(self.troupe, "train", file, "--nproc", 3)
+        written = load_file(run / "checkpoint/step-1-hf/model.safetensors")
+        self.expect(all(torch.equal(value, expected[name]) for name, value in written.items()) and len(written) == len(expected),
+                    "fp8 by blocks: three ranks begin with PyTorch's dequantized weights, bit for bit")
+
     def torchtitan(self, bf16: bool) -> None:
         """Five steps there, saved as torchtitan's CheckpointManager does, and 20 more both there and here."""
         total = BEFORE + AFTER
@@ -162,6 +211,7 @@ def main() -> int:
         for which in ("plain", "tied", "scaled"):
             test.hugging_face(which)
         for bf16 in (False, True):
+        test.quantized()
             test.torchtitan(bf16)
     return 0 if test.good else 1
 

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "src/checkpoint/fp8_blocks.hpp"
 #include "src/checkpoint/hugging_face.hpp"
 #include "src/checkpoint/hugging_face_config.hpp"
 #include "src/checkpoint/restore.hpp"
@@ -79,8 +80,11 @@ Result<void> load_weights(const Source& source, const std::filesystem::path& fol
   weights.model_only = true;
   weights.copy_in = copies_into(device);
   if (source.checkpoint) return restore_state(source.checkpoint->manifest, source.checkpoint->folder, storage, model.state(), weights);
-  const auto found = open_hugging_face(storage, folder);
+  auto found = open_hugging_face(storage, folder);
   if (!found) return found.error();
+  if (says_fp8_blocks(storage, folder)) {
+    if (auto joined = join_fp8_scales(*found, storage, folder); !joined) return joined.error();
+  }
   const auto names = foreign_names(source.config, *found);
   if (!names) return names.error();
   return restore_foreign(*found, *names, model.description().head_dim, storage, model.state(), weights, folder.string());
