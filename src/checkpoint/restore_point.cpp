@@ -38,6 +38,7 @@ RestorePoint point_of(FoundCheckpoint found, bool own, const CheckpointSettings&
     point.start.tokens = 0;
   }
   if (settings.excludes("dataloader")) point.start.data_row = 0;
+  if (!own && settings.initial_data_row >= 0) point.start.data_row = static_cast<std::uint64_t>(settings.initial_data_row);
   if (settings.excludes("lr_scheduler")) point.schedule_before = point.start.step;
   point.checkpoint = std::move(found);
   return point;
@@ -81,10 +82,10 @@ Result<Foreign> open_weights_of_hugging_face(const CheckpointSettings& settings,
   if (!settings.initial_load_model_only) return Error{where + "a folder of Hugging Face holds weights alone: set checkpoint.initial_load_model_only = true"};
   auto tensors = open_hugging_face(storage, folder);
   if (!tensors) return Error{where + tensors.error().message};
-  Foreign foreign{{folder, {}}, std::move(*tensors)};
   if (settings.initial_load_in_hf_quantized) {
     if (auto joined = join_fp8_scales(*tensors, storage, folder); !joined) return Error{where + joined.error().message};
   }
+  Foreign foreign{{folder, {}}, std::move(*tensors)};
   foreign.checkpoint.manifest.position.model_only = true;
   return foreign;
 }
@@ -123,10 +124,13 @@ Result<std::optional<RestorePoint>> choose_restore_point(const CheckpointSetting
                    std::to_string((*found)->manifest.position.step.value()) + "): it would begin again at step 1. Choose another job.dump_folder"};
     return std::optional(point_of(std::move(**found), true, settings));
   }
-  if (settings.initial_load_in_hf && !settings.initial_load_path)
   if (settings.initial_load_in_hf_quantized && !settings.initial_load_in_hf)
     return Error{"checkpoint.initial_load_in_hf_quantized = true: says what a folder of Hugging Face holds; set checkpoint.initial_load_in_hf = true too"};
+  if (settings.initial_load_in_hf && !settings.initial_load_path)
     return Error{"checkpoint.initial_load_in_hf = true: name the folder of Hugging Face with checkpoint.initial_load_path"};
+  if (settings.initial_data_row >= 0 && !settings.initial_load_path)
+    return Error{"checkpoint.initial_data_row = " + std::to_string(settings.initial_data_row) +
+                 ": says where in the data a run begins that starts from checkpoint.initial_load_path, which is not set"};
   if (!settings.initial_load_path) return std::optional<RestorePoint>{};
   auto foreign = find_foreign(settings, storage, settings.check_before_load, warnings);
   if (!foreign) return foreign.error();

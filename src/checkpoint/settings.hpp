@@ -73,6 +73,11 @@ inline void describe(Schema& schema, CheckpointSettings& s) {
   schema.key("initial_load_model_only", &s.initial_load_model_only, KeyClass::frozen,
              "take the weights alone from there, and begin at step 1; false: go on at its step with optimizer and data position");
   schema
+      .key("initial_data_row", &s.initial_data_row, KeyClass::frozen,
+           "row of the data with which a run begins that starts from initial_load_path; -1: that after the checkpoint's, or 0 with weights alone or from "
+           "torchtitan")
+      .at_least(-1);
+  schema
       .key("exclude_from_loading", &s.exclude_from_loading, KeyClass::frozen,
            "parts that no load takes: optimizer (moments begin at zero), dataloader (data begins at row 0), lr_scheduler (the schedule begins at the first "
            "step), "

@@ -193,9 +193,10 @@ last_save_in_hf = true
         dcp.save({**there.model.state_dict(), "optimizer": optimizer, "lr_scheduler": there.scheduler.state_dict(),
                   "train_state": {"step": torch.tensor(BEFORE, dtype=torch.int32), "ntokens_seen": torch.tensor(BEFORE * 128, dtype=torch.int64)}}, checkpoint_id=folder)
         theirs = [there.step(number)[0] for number in range(1, AFTER + 1)]
-        call(self.troupe, "train", config, "--overwrite", "--nproc", 2, "--training.local_batch_size", training.ROWS // 2, "--checkpoint.enable",
+        told = call(self.troupe, "train", config, "--overwrite", "--nproc", 2, "--training.local_batch_size", training.ROWS // 2, "--checkpoint.enable",
              "--checkpoint.initial_load_path", folder.parent, "--checkpoint.no_initial_load_model_only",
              "--training.mixed_precision_param", "bfloat16" if bf16 else "float32")
+        self.expect("The data begin at row 0" in told and "set checkpoint.initial_data_row = 5 ×" in told, "the start says where in the data it is")
         lines = [json.loads(line) for line in (self.folder / "run/metrics.jsonl").read_text().splitlines()]
         self.expect([line["step"] for line in lines] == list(range(BEFORE + 1, total + 1)), "torchtitan's run is carried on at its next step")
         worst = max(abs(line["loss"] / loss - 1) for line, loss in zip(lines, theirs))
@@ -210,8 +211,8 @@ def main() -> int:
         test = Test(*sys.argv[1:], folder)
         for which in ("plain", "tied", "scaled"):
             test.hugging_face(which)
-        for bf16 in (False, True):
         test.quantized()
+        for bf16 in (False, True):
             test.torchtitan(bf16)
     return 0 if test.good else 1
 

@@ -11,7 +11,7 @@ constexpr std::uint32_t sources = 3;
 constexpr std::uint64_t rows_of_a_step = 7;  // the eighth place is padding
 constexpr double rate = 1e-3;
 
-std::uint32_t source_of(Step step, std::uint64_t row) { return static_cast<std::uint32_t>((row * row + step.value()) % sources); }
+std::uint32_t source_of(Step step, std::uint64_t row) { return static_cast<std::uint32_t>((row + step.value()) % sources); }
 
 /// Row `r` has r ignored labels, so that no two rows weigh the same.
 FillRow uneven_rows() {

@@ -107,12 +107,63 @@ class DataTest(unittest.TestCase):
                 sources += re.findall(r"    source (\d), its row", shown.stdout)
         self.assertEqual(sorted(rows), list(range(8)) + list(range(72, 80)))
         self.assertEqual((sources.count("1"), sources.count("2"), sources.count("3")), (12, 4, 0))
+        for line in job.metrics():
+            self.assertEqual(line["source_loss"][2], None, "a source of weight 0")
+            self.assertEqual(sum(line["source_tokens"]), line["step_tokens"])
+            together = sum(loss * tokens for loss, tokens in zip(line["source_loss"][:2], line["source_tokens"]))
+            self.assertAlmostEqual(together / line["step_tokens"], line["loss"], places=9)
+        for ranks in (1, 4):
+            other = self.job(steps=10)
+            self.train(other, "--model.converters", "", *blend, ranks=ranks)
+            if ranks == 1:
+                alone = other
+        for one, four in zip(alone.metrics(), other.metrics(), strict=True):
+            self.assertEqual(one["source_tokens"], four["source_tokens"])
+            for loss, same in zip(one["source_loss"][:2], four["source_loss"]):
+                self.assertAlmostEqual(loss / same, 1, delta=1e-5)
         code, output = job.train(*blend[:2], "--data.blend_weights", "3,1")
         self.assertNotEqual(code, 0)
         self.assertIn("data.blend_weights: 2 weights for the 3 entries of training.dataset_path", output)
         code, output = job.train(*blend[:2], "--data.blend_weights", "0,0,0")
         self.assertNotEqual(code, 0)
         self.assertIn("data.blend_weights: no weight is above 0", output)
+
+    def test_losses_of_sources_are_the_same_bit_for_bit_after_a_fault_and_in_a_run_that_goes_on(self):
+        runs = [self.job(steps=12) for _ in range(3)]
+        blend = []
+        for job in runs:
+            paths = [job.folder / f"{name}.txt" for name in ("a", "b")]
+            for path, words in zip(paths, ("one two three four ", "five six ")):
+                path.write_text("\n%\n".join(words * (3 + i) for i in range(6)))
+            blend.append(("--nproc", 2, "--training.dataset_path", ",".join(map(str, paths)), "--data.blend_weights", "2,1", "--training.global_batch_size", 6))
+        undisturbed, faulty, parts = runs
+        for job, options in ((undisturbed, ()), (faulty, ("--elastic.policy", "respawn", "--elastic.memory_interval", 3, "--faults.rules", "site=process rank=1 step=8 action=crash")),
+                             (parts, ("--training.steps", 5)), (parts, ())):
+            code, output = job.train(*blend[runs.index(job)], *options)
+            self.assertEqual(code, 0, output)
+        self.assertTrue(all(len(line["source_loss"]) == 2 for line in undisturbed.metrics()))
+        told = [[(line["step"], line["source_loss"], line["source_tokens"]) for line in job.metrics()] for job in runs]
+        self.assertEqual(told[1], told[0])
+        self.assertEqual(told[2], told[0])
+        self.assertGreater(max(line["epoch"] for line in faulty.metrics()), 1)
+
+    def test_a_run_that_takes_the_weights_of_another_begins_at_the_row_that_it_is_told(self):
+        first, second = self.job(steps=4), self.job(steps=3)
+        self.train(first, ranks=2)
+        (second.folder / "data.txt").write_bytes((first.folder / "data.txt").read_bytes())
+        start = ("--checkpoint.initial_load_path", first.run / "checkpoint/step-4", "--checkpoint.initial_data_row", 2)
+        expected = [line["digest"] for line in first.metrics()]
+        before = self.inspect(second, "--step", 1, "--nproc", 2, *start)
+        self.assertIn("of 2 rows from row 2 on", before.stdout, before.stderr)
+        self.assertIn(f"as in metrics.jsonl: {expected[1]}\n", before.stdout)
+        self.train(second, *start, ranks=2)
+        self.assertEqual([line["digest"] for line in second.metrics()], expected[1:])
+        self.assertIn(f"as in metrics.jsonl: {expected[2]}\n", self.inspect(second, "--step", 2, *start).stdout)
+        self.train(second, *start, "--training.steps", 5, ranks=1)  # goes on behind its own rows
+        self.assertIn("of 1 rows from row 8 on", self.inspect(second, "--step", 4, *start).stdout)
+        code, output = self.job().train(*start[2:])
+        self.assertEqual(code, 2)
+        self.assertIn("checkpoint.initial_data_row = 2: says where in the data a run begins that starts from checkpoint.initial_load_path, which is not set", output)
 
     def test_parquet_gives_the_run_that_its_texts_as_json_lines_give(self):
         table = pathlib.Path(__file__).parents[1] / "data/tables/rows.parquet"  # written by pyarrow 26
@@ -124,7 +175,7 @@ class DataTest(unittest.TestCase):
             code, output = rows.train(*parquet)
             self.assertNotEqual(code, 0)
             self.assertIn("this build of Troupe reads no Parquet or Arrow files", output)
-            self.assertIn("run tools/setup.sh --parquet and build again", output)
+            self.assertIn("run tools/setup.sh --parquet, configure and build again", output)
             return
         code, output = rows.train(*parquet)
         self.assertNotEqual(code, 0)

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "src/checkpoint/hugging_face.hpp"
 #include "src/checkpoint/hugging_face_config.hpp"
 #include "src/checkpoint/restore_foreign.hpp"
@@ -36,6 +38,18 @@ StateTensors state_outline(const ModelDescription& model, bool optimizer) {
     }
   }
   return state;
+}
+
+/// torchtitan's loaders keep, by rank, how many documents of their data set they have read and the tokens left over: that names no row here.
+std::string where_data_begin(const JobConfig& config, const RestorePoint& point) {
+  const auto loaders = std::ranges::count_if(point.foreign->other, [](const std::string& name) { return name.starts_with("dataloader."); });
+  std::string text = fmt::format("The data begin at row {}", point.start.data_row);
+  if (loaders > 0) text += ": the state of torchtitan's data loaders, which counts documents of its own order, is not read";
+  if (config.checkpoint.initial_data_row >= 0) return text + " (checkpoint.initial_data_row)";
+  text += fmt::format("; to leave out what {} steps have seen set checkpoint.initial_data_row = {} × ", point.start.step.value(), point.start.step.value());
+  if (config.training.global_batch_size <= 0) return text + "the rows of a step";
+  return text +
+         fmt::format("{} = {}", config.training.global_batch_size, point.start.step.value() * static_cast<std::uint64_t>(config.training.global_batch_size));
 }
 
 Result<void> compare_config(const JobConfig& config, const ModelDescription& model, const std::filesystem::path& folder, Storage& storage,
@@ -108,8 +122,8 @@ Result<void> check_foreign_start(const JobConfig& config, const RestorePoint& po
   } else if (point.start.step > Step{0}) {
     warnings.push_back(
         fmt::format("{} was written by torchtitan: this run goes on after its step {} with its weights, moments and step counts; learning rate and "
-                    "schedule are this configuration's, and the data begin at row 0",
-                    folder.string(), point.start.step.value()));
+                    "schedule are this configuration's. {}",
+                    folder.string(), point.start.step.value(), where_data_begin(config, point)));
   }
   const RestoreOptions parts{.model_only = !point.optimizer, .leave_model = !point.model, .leave = {}, .copy_in = {}};
   return check_foreign(*point.foreign, *names, state_outline(*model, point.optimizer), parts, folder.string());

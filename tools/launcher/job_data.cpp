@@ -3,11 +3,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "src/checkpoint/checkpoint_store.hpp"
+#include "src/checkpoint/restore_point.hpp"
 
 namespace troupe {
 
@@ -30,7 +32,8 @@ namespace {
 struct JournalEpoch {
   Step first;
   std::uint32_t world = 1;
-  std::vector<std::string> overrides;  ///< of the configuration that the run began with
+  std::optional<std::uint64_t> row = {};    ///< rows of data used before it; nothing: a journal of an earlier build
+  std::vector<std::string> overrides = {};  ///< of the configuration that the run began with
 };
 
 /// Epochs that begin up to this step, in the order in which they began.
@@ -40,7 +43,8 @@ std::vector<JournalEpoch> epochs_up_to(Step step, const std::filesystem::path& r
   for (std::string line; std::getline(journal, line);) {
     const auto event = nlohmann::json::parse(line, nullptr, false);
     if (!event.is_object() || event.value("event", "") != "epoch") continue;
-    JournalEpoch epoch{.first = Step{event.value("first_step", std::uint64_t{1})}, .overrides = {}};
+    JournalEpoch epoch{.first = Step{event.value("first_step", std::uint64_t{1})}};
+    if (const auto row = event.find("data_row"); row != event.end() && row->is_number_unsigned()) epoch.row = row->get<std::uint64_t>();
     while (!epochs.empty() && epochs.back().first >= epoch.first) epochs.pop_back();  // steps that ran again, in this one
     if (epoch.first > step) continue;
     if (const auto members = event.find("members"); members != event.end()) epoch.world = static_cast<std::uint32_t>(members->size());
@@ -49,6 +53,18 @@ std::vector<JournalEpoch> epochs_up_to(Step step, const std::filesystem::path& r
     epochs.push_back(std::move(epoch));
   }
   return epochs;
+}
+
+/// Where a run that has not begun will: after the checkpoint of another, if that can be read.
+void start_elsewhere(DataPosition& position, Step step, const CheckpointStore& own, Storage& storage) {
+  CheckpointSettings settings = position.config.checkpoint;
+  if (!settings.enable || !settings.initial_load_path) return;
+  settings.check_before_load = false;
+  std::vector<std::string> passed_over;
+  const auto point = choose_restore_point(settings, own, storage, passed_over);
+  if (!point || !*point || (*point)->start.step >= step) return;
+  position.first_step = (*point)->start.step.next();
+  position.first_row = (*point)->start.data_row;
 }
 
 Result<JobConfig> config_of(const JournalEpoch& epoch, const JobConfig& config) {
@@ -73,8 +89,13 @@ Result<DataPosition> data_position_at(Step step, const JobConfig& config) {
     position.first_step = sealed.next();
     position.first_row = found->manifest.position.data_row;
   }
-  for (const JournalEpoch& epoch : epochs_up_to(step, run)) {
-    if (epoch.first > position.first_step) {
+  const std::vector<JournalEpoch> epochs = epochs_up_to(step, run);
+  if (epochs.empty() && steps->empty()) start_elsewhere(position, step, store, *storage);
+  for (const JournalEpoch& epoch : epochs) {
+    if (epoch.row && epoch.first >= position.first_step) {
+      position.first_row = *epoch.row;
+      position.first_step = epoch.first;
+    } else if (epoch.first > position.first_step) {
       position.first_row += (epoch.first.value() - position.first_step.value()) * static_cast<std::uint64_t>(position.config.global_rows(position.world));
       position.first_step = epoch.first;
     }

@@ -78,6 +78,7 @@ void JobRecord::epoch_begun(const BeginEpoch& epoch) {
                   {"members", members},
                   {"first_step", epoch.first_step.value()},
                   {"restore_step", epoch.restore_step.value()},
+                  {"data_row", epoch.data_row},
                   {"restored_from", describe(epoch.restore)},
                   {"changes", epoch.changes}});
   ranks_ = static_cast<std::uint32_t>(epoch.members.size());

@@ -122,10 +122,8 @@ class LoaderProcess {
     const std::uint64_t first_row = point ? point->start.data_row : 0;
     for (std::uint32_t rank = place_.rank.value(); rank < place_.world_size; rank += hosts_) {
       LoaderOptions options = loader_options(config_, rank, place_.world_size);
-      if (welcome.restore_step > Step{0}) {
-        options.first_step = welcome.restore_step.next();
-        options.first_row = first_row;
-      }
+      options.first_step = welcome.restore_step.next();
+      options.first_row = first_row;
       batch_bytes_ = options.layout.bytes();
       loaders_[Rank{rank}] = make_loader(corpora, options);
     }
