@@ -63,7 +63,8 @@ void Coordinator::ready(const Letter<schema::EpochReady>& letter) {
 }
 
 void Coordinator::report(const Letter<schema::StepReport>& letter) {
-  const bool failed = epoch_ && phase_ == Phase::ending;  // a step that every rank had committed before counts all the same
+  // A step that every rank had committed when the run failed counts, though its last report comes after the fault.
+  const bool failed = epoch_ && phase_ == Phase::ending && cause_ && !cause_->last_word;
   if (phase_ != Phase::running && !failed) return;
   const Step step = letter.where().step;
   const RankReport report = value_of(letter.body());
@@ -73,7 +74,8 @@ void Coordinator::report(const Letter<schema::StepReport>& letter) {
         {fmt::format("rank {} reports step {} as void: its collectives were aborted or returned stale bytes", letter.from().rank.value(), step.value()),
          letter.from().rank});
   const auto joined = epoch_->reports.add(epoch(), step, letter.from().rank, report);
-  if (const auto* mismatch = std::get_if<StepJoin::Mismatch>(&joined)) return raise({mismatch->problem, letter.from().rank});
+  if (const auto* mismatch = std::get_if<StepJoin::Mismatch>(&joined))
+    return raise({.cause = mismatch->problem, .rank = letter.from().rank, .last_word = true});
   if (const auto* record = std::get_if<StepRecord>(&joined)) {
     progress_at_ = runtime().clock.now();
     if (epoch_->unsealed.contains(step)) epoch_->seals.reported(step, record->total_tokens);
@@ -355,11 +357,11 @@ void Coordinator::end_epoch() {
 void Coordinator::handler_failed(const std::string& cause) {
   try {
     if (phase_ == Phase::recovering) cause_.reset();
-    raise({.cause = cause, .rank = {}, .signal = 0, .final = true});
+    raise({.cause = cause, .rank = {}, .signal = 0, .final = true, .last_word = true});
   } catch (...) {  // JobEvents cannot be told: the ranks still must be
     runtime().log.error(cause);
     if (phase_ == Phase::over || phase_ == Phase::ending) return;
-    cause_ = Fault{.cause = cause, .rank = {}, .signal = 0, .final = true};
+    cause_ = Fault{.cause = cause, .rank = {}, .signal = 0, .final = true, .last_word = true};
     end_epoch();
   }
 }

@@ -115,6 +115,7 @@ class Coordinator final : public Actor<Coordinator> {
     bool final = false;         ///< running it again would not help
     bool process_gone = false;  ///< the rank's process is dead, or to be killed
     bool restore_lost = false;  ///< the epoch was to begin from a state that cannot be read
+    bool last_word = false;     ///< no step after it counts: the run is to end there, or its numbers or books are wrong
   };
   /// What belongs to one epoch.
   struct Epoch {

@@ -21,7 +21,8 @@ void Coordinator::guard(const StepRecord& record) {
                                              : "its weights are those of the step before"),
                     .rank = {},
                     .signal = 0,
-                    .final = true});
+                    .final = true,
+                    .last_word = true});
     if (guard.roll_back_at_nonfinite && !last) roll_back(record.step, why, guard);
     return;
   }
@@ -29,7 +30,11 @@ void Coordinator::guard(const StepRecord& record) {
   if (!median || told.loss <= guard.spike_factor * *median) return losses_.add(told.loss);
   const std::string why = fmt::format("its loss {:.4f} is above {} times the median of the steps before, {:.4f}", told.loss, guard.spike_factor, *median);
   if (guard.stop_at_spike)
-    return raise({.cause = fmt::format("step {}: {} (training.guard.spike = \"stop\")", record.step.value(), why), .rank = {}, .signal = 0, .final = true});
+    return raise({.cause = fmt::format("step {}: {} (training.guard.spike = \"stop\")", record.step.value(), why),
+                  .rank = {},
+                  .signal = 0,
+                  .final = true,
+                  .last_word = true});
   if (!last) roll_back(record.step, why, guard);
 }
 
@@ -40,7 +45,8 @@ void Coordinator::roll_back(Step step, const std::string& why, const GuardOption
     return raise({.cause = fmt::format("step {}: {}; training was rolled back {} times already (training.guard.rollbacks)", step.value(), why, guard.most),
                   .rank = {},
                   .signal = 0,
-                  .final = true});
+                  .final = true,
+                  .last_word = true});
   const EpochOrigin point = restore_.way_back(step, guard.steps_back);
   restore_.epoch_ended();
   restore_.go_back_to(point, step);

@@ -109,7 +109,8 @@ bool Coordinator::note_progress(StepRecord record) {
                                 record.step.value(), epoch().value(), told.difference),
            .rank = {},
            .signal = 0,
-           .final = true});
+           .final = true,
+           .last_word = true});
     return false;
   }
   if (restore_.reported(record.step)) snapshot_sealed(record.step);

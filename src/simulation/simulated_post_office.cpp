@@ -79,7 +79,7 @@ void SimulatedPostOffice::send_first(PlaceId from) {
   const auto envelope = item.parcel->envelope();
   if (envelope.getFrom().getRank() == envelope.getTo().getRank()) return arrive(std::move(item));
   Nanos& last = last_arrival_.try_emplace({from, item.to}, Nanos{-1}).first->second;
-  last = std::max(last + Nanos{1}, world_.clock().now() + world_.letter_delay());
+  last = std::max(last + Nanos{1}, world_.clock().now() + world_.letter_delay() + (slow_ ? slow_(envelope) : Nanos{0}));
   world_.clock().at(last, [this, item = std::move(item)]() mutable { arrive(std::move(item)); });
 }
 

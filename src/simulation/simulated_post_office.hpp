@@ -25,6 +25,8 @@ class SimulatedPostOffice final : public PostOffice {
   void deliver_with(PostOffice& inner, std::function<void()> settle);
 
   void post(std::shared_ptr<const Parcel> parcel) override;
+  /// What a letter between ranks takes beside what the seed draws; those behind it, of the same pair, wait for it.
+  void slow(std::function<Nanos(const schema::Envelope::Reader&)> by) { slow_ = std::move(by); }
   /// Delivers one letter, or moves it one stage. False: nothing is under way but what waits for time.
   bool step();
   /// Whoever wrote or got a letter so far.
@@ -63,6 +65,7 @@ class SimulatedPostOffice final : public PostOffice {
   VirtualWorld& world_;
   PostOffice* inner_ = nullptr;
   std::function<void()> settle_;
+  std::function<Nanos(const schema::Envelope::Reader&)> slow_;
   std::deque<Place> places_;
   std::vector<PlaceId> sending_, reading_;  ///< with something in the outbox, in the mailbox
   std::map<std::pair<PlaceId, PlaceId>, Nanos> last_arrival_;
