@@ -41,4 +41,33 @@ RankReport value_of(schema::StepReport::Reader body) {
   return report;
 }
 
+void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to) {
+  to.setOutcome(from.getOutcome());
+  to.setLoss(from.getLoss());
+  to.setGradNorm(from.getGradNorm());
+  to.setLearningRate(from.getLearningRate());
+  to.setTokens(from.getTokens());
+  to.setLocalTokens(from.getLocalTokens());
+  to.setDigest(from.getDigest());
+  to.setStepNanos(from.getStepNanos());
+  to.setArenaPeakBytes(from.getArenaPeakBytes());
+  to.setBytesGathered(from.getBytesGathered());
+  to.setBytesReduced(from.getBytesReduced());
+  to.setWaitBatchNanos(from.getWaitBatchNanos());
+  to.setKind(from.getKind());
+  to.setNonFinite(from.getNonFinite());
+  to.setOwnLoss(from.getOwnLoss());
+  to.setWaitWeightsNanos(from.getWaitWeightsNanos());
+  to.setWaitGradientsNanos(from.getWaitGradientsNanos());
+  to.setWaitSnapshotsNanos(from.getWaitSnapshotsNanos());
+  to.setFloat8Saturated(from.getFloat8Saturated());
+  to.setFloat8NonFinite(from.getFloat8NonFinite());
+  to.setEvaluationLoss(from.getEvaluationLoss());
+  to.setEvaluationTokens(from.getEvaluationTokens());
+  to.setEvaluationNanos(from.getEvaluationNanos());
+  if (from.getSourceLosses().size() == 0) return;
+  to.setSourceLosses(from.getSourceLosses());
+  to.setSourceTokens(from.getSourceTokens());
+}
+
 }  // namespace troupe

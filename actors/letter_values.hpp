@@ -11,4 +11,7 @@ namespace troupe {
 [[nodiscard]] std::vector<ActorPulse> actors_of(schema::Heartbeat::Reader body);
 [[nodiscard]] RankReport value_of(schema::StepReport::Reader body);
 
+/// All of a report, to pass it on.
+void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to);
+
 }  // namespace troupe

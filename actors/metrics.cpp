@@ -67,6 +67,11 @@ void Metrics::tell_memory() const {
       gibibytes(reading.in_use), gibibytes(planned), gibibytes(reading.scratch), gibibytes(reading.in_use) - gibibytes(planned) - gibibytes(reading.scratch)));
 }
 
+void Metrics::handler_failed(const std::string& cause) {
+  runtime().log.warning(cause);
+  quit();
+}
+
 void Metrics::tell_stopped() {
   if (std::exchange(stopped_told_, true)) return;
   runtime().log.info("rank " + std::to_string(self().rank.value()) + ", epoch " + std::to_string(epoch().value()) + ": " + counts());

@@ -11,7 +11,7 @@ namespace troupe {
 
 /// The counters of a rank: it sums what the step reports say and writes one line of it to the rank's log when the epoch ends. No part of
 /// metrics.jsonl, whose lines the Coordinator joins. Tells the rank's StepObserver of each step, and asks the others by Inspect for what
-/// they hold when that wants to know.
+/// they hold when that wants to know. Nothing depends on it: an exception in a handler ends this actor alone, and the Supervisor starts another.
 class Metrics final : public Actor<Metrics> {
  public:
   Metrics(caf::actor_config& config, const ActorSeat& seat, std::shared_ptr<const RankGround> ground);
@@ -24,6 +24,7 @@ class Metrics final : public Actor<Metrics> {
   void inspection(const Letter<schema::Inspection>& letter);
   void drain(const Letter<schema::Drain>&) { tell_stopped(); }
   void epoch_end(const Letter<schema::EpochEnd>&) { tell_stopped(); }
+  void handler_failed(const std::string& cause) override;
   void tell_memory() const;
   void tell_stopped();
   [[nodiscard]] std::string counts() const;

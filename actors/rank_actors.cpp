@@ -55,6 +55,11 @@ EdgeLayout edge_layout_of(const RankParts& parts) {
 }
 
 struct RankActors::State {
+  template <class Kind>
+  [[nodiscard]] caf::actor spawn(ActorKind kind) const {
+    const ActorSeat seat{*parts().runtime, address(kind), parts().epoch};
+    return parts().system->spawn<Kind>(seat, std::shared_ptr<const RankGround>(ground));
+  }
   std::shared_ptr<RankGround> ground;
   std::array<caf::actor, kinds.size()> actors;
 
@@ -88,13 +93,8 @@ RankActors spawn_rank(RankParts parts) {
   auto state = std::make_unique<RankActors::State>();
   state->ground = std::make_shared<RankGround>(std::move(parts), layout);
   const RankParts& given = state->parts();
-  const auto spawn = [&]<class Kind>(ActorKind kind, Kind*) {
-    const ActorSeat seat{*given.runtime, state->address(kind), given.epoch};
-    return given.system->spawn<Kind>(seat, std::shared_ptr<const RankGround>(state->ground));
-  };
-  state->actors = {spawn(ActorKind::data_loader, static_cast<DataLoader*>(nullptr)), spawn(ActorKind::compute, static_cast<Compute*>(nullptr)),
-                   spawn(ActorKind::sharding, static_cast<Sharding*>(nullptr)), spawn(ActorKind::checkpoint, static_cast<Checkpoint*>(nullptr)),
-                   spawn(ActorKind::metrics, static_cast<Metrics*>(nullptr))};
+  state->actors = {state->spawn<DataLoader>(ActorKind::data_loader), state->spawn<Compute>(ActorKind::compute), state->spawn<Sharding>(ActorKind::sharding),
+                   state->spawn<Checkpoint>(ActorKind::checkpoint), state->spawn<Metrics>(ActorKind::metrics)};
   for (std::size_t i = 0; i < RankActors::kinds.size(); ++i) given.directory->add(state->address(RankActors::kinds[i]), state->actors[i]);
   return RankActors(std::move(state));
 }
@@ -145,6 +145,13 @@ void RankActors::quit_and_join() {
   for (const caf::actor& actor : actors) {
     if (actor) self->wait_for(actor);
   }
+}
+
+caf::actor RankActors::restart_metrics() {
+  caf::actor& actor = state_->actors[static_cast<std::size_t>(std::ranges::find(kinds, ActorKind::metrics) - kinds.begin())];
+  actor = state_->spawn<Metrics>(ActorKind::metrics);
+  state_->parts().directory->add(state_->address(ActorKind::metrics), actor);
+  return actor;
 }
 
 void RankActors::for_each_actor(const std::function<void(ActorKind, const caf::actor&)>& visit) const {

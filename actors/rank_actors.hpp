@@ -91,6 +91,9 @@ class RankActors {
   /// and not under the test scheduler.
   void quit_and_join();
 
+  /// Another Metrics actor in the place of one that has ended; its counters begin anew. The other four have state that the rank cannot go on without.
+  [[nodiscard]] caf::actor restart_metrics();
+
   /// The five, while they are not told to quit; for whoever watches their lives.
   void for_each_actor(const std::function<void(ActorKind, const caf::actor&)>& visit) const;
 

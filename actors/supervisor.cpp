@@ -9,39 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "actors/letter_values.hpp"
 #include "src/base/cut_text.hpp"
 
 namespace troupe {
 namespace {
 
-void copy_report(schema::StepReport::Reader from, schema::StepReport::Builder to) {
-  to.setOutcome(from.getOutcome());
-  to.setLoss(from.getLoss());
-  to.setGradNorm(from.getGradNorm());
-  to.setLearningRate(from.getLearningRate());
-  to.setTokens(from.getTokens());
-  to.setLocalTokens(from.getLocalTokens());
-  to.setDigest(from.getDigest());
-  to.setStepNanos(from.getStepNanos());
-  to.setArenaPeakBytes(from.getArenaPeakBytes());
-  to.setBytesGathered(from.getBytesGathered());
-  to.setBytesReduced(from.getBytesReduced());
-  to.setWaitBatchNanos(from.getWaitBatchNanos());
-  to.setKind(from.getKind());
-  to.setNonFinite(from.getNonFinite());
-  to.setOwnLoss(from.getOwnLoss());
-  to.setWaitWeightsNanos(from.getWaitWeightsNanos());
-  to.setWaitGradientsNanos(from.getWaitGradientsNanos());
-  to.setWaitSnapshotsNanos(from.getWaitSnapshotsNanos());
-  to.setFloat8Saturated(from.getFloat8Saturated());
-  to.setFloat8NonFinite(from.getFloat8NonFinite());
-  to.setEvaluationLoss(from.getEvaluationLoss());
-  to.setEvaluationTokens(from.getEvaluationTokens());
-  to.setEvaluationNanos(from.getEvaluationNanos());
-  if (from.getSourceLosses().size() == 0) return;
-  to.setSourceLosses(from.getSourceLosses());
-  to.setSourceTokens(from.getSourceTokens());
-}
+constexpr std::uint32_t most_restarts = 3;
 
 /// Of this process; 0 where the system does not say.
 std::uint64_t resident_bytes() {
@@ -306,8 +280,9 @@ void Supervisor::gone(const caf::actor_addr& who) {
     if (alive_.empty()) destroy_body();
     return;
   }
-  stopped_.insert(kind);  // it cannot say so any more
   const std::string cause = fmt::format("the {} actor of rank {} has ended before it was told to", name_of(kind), self().rank.value());
+  if (kind == ActorKind::metrics && restart_metrics(cause)) return;
+  stopped_.insert(kind);  // it cannot say so any more
   if (kind == ActorKind::metrics) {
     runtime().log.warning(cause + "; its counters are lost, training goes on");
   } else if (phase_ == Phase::running || phase_ == Phase::draining) {
@@ -315,6 +290,16 @@ void Supervisor::gone(const caf::actor_addr& who) {
     halt(cause);
   }
   act();
+}
+
+bool Supervisor::restart_metrics(const std::string& cause) {
+  if (phase_ != Phase::running || restarts_ == most_restarts) return false;  // Drain or EpochEnd may have been lost with it: nobody waits for its answer
+  ++restarts_;
+  const caf::actor fresh = raised_->actors->restart_metrics();
+  alive_.emplace(fresh.address(), ActorKind::metrics);
+  monitor(fresh);
+  runtime().log.warning(cause + "; another one counts from here on");
+  return true;
 }
 
 void Supervisor::destroy_body() {
@@ -331,6 +316,7 @@ void Supervisor::rest() {
   said_.clear();
   cause_.clear();
   halted_ = build_failed_ = built_ = handed_over_ = false;
+  restarts_ = 0;
   final_ = true;
   hand_over_to_ = 0;
   not_handed_over_.clear();

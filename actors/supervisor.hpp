@@ -43,8 +43,8 @@ struct SupervisorOptions {
 
 /// One per rank: joins the job, raises the rank's five actors for an epoch, and again for each that follows, passes grants down and reports up, sends
 /// heartbeats with what the rank waits for, and ends the epoch: drained, or by the abort protocol (halt word and communicators, lanes, drain with a deadline).
-/// It watches the lives of the five: one that ends before it is told to is a fault of the rank, but for Metrics, which is only logged. What
-/// they stand on is destroyed once all of them are gone.
+/// It watches the lives of the five: one that ends before it is told to is a fault of the rank, but for Metrics, in whose place another is started,
+/// some times in an epoch. What they stand on is destroyed once all of them are gone.
 /// Whoever spawns it enters it into the Directory and then calls start_supervisor: it joins then (else with its first heartbeat), for
 /// the answer must find it.
 /// Letters in: EpochBegin, Horizon, Drain, EpochEnd (Coordinator); StepReport, FaultReport, Stopped, Inspection (its five actors);
@@ -84,6 +84,8 @@ class Supervisor final : public Actor<Supervisor> {
   /// Steps 1 to 3 of the abort protocol: what can still write state or wait for a peer does neither from here on.
   void halt(const std::string& cause);
   void clear();
+  /// Metrics has ended. False: that was once too often, or the epoch ends anyway.
+  [[nodiscard]] bool restart_metrics(const std::string& cause);
   /// One of the five has ended; the last one after clear() has the body destroyed.
   void gone(const caf::actor_addr& who);
   void destroy_body();
@@ -110,6 +112,7 @@ class Supervisor final : public Actor<Supervisor> {
   Step begun_;
   std::map<caf::actor_addr, ActorKind> alive_;
   bool joined_ = false, halted_ = false, build_failed_ = false;
+  std::uint32_t restarts_ = 0;      ///< of Metrics in this epoch
   std::uint32_t hand_over_to_ = 0;  ///< 1 or 2: the slot that Drain named; 0: none
   std::string not_handed_over_;     ///< why, if so
   bool handed_over_ = false;

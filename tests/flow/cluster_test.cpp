@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "actors/step_observer.hpp"
 #include "src/runtime/send.hpp"
 #include "tests/support/broken_programs.hpp"
 #include "tests/support/virtual_world_cluster.hpp"
@@ -239,14 +240,47 @@ TEST(Cluster, AnActorThatEndsBeforeItsTimeStopsTheJobByName) {
   }
 }
 
-TEST(Cluster, AMetricsActorThatEndsBeforeItsTimeStopsNothing) {
+/// Looks on, and throws at some of the steps.
+struct ThrowingObserver final : StepObserver {
+  explicit ThrowingObserver(std::vector<Step>& steps, std::set<Step> bad) : seen(steps), throws_at(std::move(bad)) {}
+  void step_ended(Step step) override {
+    seen.push_back(step);
+    if (throws_at.contains(step)) throw std::runtime_error("out of luck");
+  }
+  [[nodiscard]] bool wants_holders(Step) override { return false; }
+  void holders(Step, std::span<const std::pair<ActorKind, std::string>>) override {}
+  std::vector<Step>& seen;
+  const std::set<Step> throws_at;
+};
+
+/// The steps that rank 1's Metrics has seen in a run of 20, in which it is ended from outside, or throws.
+std::vector<Step> seen_by_metrics(std::set<Step> throws_at, bool ended_from_outside) {
   FlowKnobs knobs = draw_knobs(5, 2);
   knobs.steps = 20;
   VirtualCluster cluster(knobs);
-  const auto result = run_without(ActorKind::metrics, cluster);
-  ASSERT_TRUE(result.end) << result.flow.end.report;
-  EXPECT_TRUE(result.end->ok) << result.end->cause;
-  EXPECT_EQ(result.end->last_step, Step{20});
+  std::vector<Step> seen;
+  cluster.alter_parts = [&](std::uint32_t rank, RankParts& parts) {
+    if (rank == 1) parts.observer = std::make_shared<ThrowingObserver>(seen, throws_at);
+  };
+  const auto result = ended_from_outside ? run_without(ActorKind::metrics, cluster) : cluster.run();
+  EXPECT_EQ(result.flow.findings, "");
+  EXPECT_TRUE(result.end && result.end->ok && result.end->last_step == Step{20}) << (result.end ? result.end->cause : result.flow.end.report);
+  EXPECT_EQ(result.steps.size(), 20U);
+  EXPECT_EQ(result.recoveries, 0U);
+  EXPECT_EQ(result.ended, knobs.ranks);
+  return seen;
+}
+
+TEST(Cluster, AMetricsActorThatEndsBeforeItsTimeStopsNothingAndAnotherTakesItsPlace) {
+  EXPECT_EQ(seen_by_metrics({}, true).back(), Step{20});
+  const std::vector<Step> all = seen_by_metrics({Step{4}, Step{9}}, false);
+  EXPECT_EQ(all.size(), 20U) << "what was not in its mailbox when it ended is seen by the next";
+  EXPECT_EQ(all.back(), Step{20});
+}
+
+TEST(Cluster, AMetricsActorThatEndsAgainAndAgainIsLeftAloneAndStopsNothing) {
+  const std::vector<Step> seen = seen_by_metrics({Step{2}, Step{3}, Step{4}, Step{5}, Step{6}}, false);
+  EXPECT_EQ(seen.back(), Step{5}) << "the fourth that ended was the last";
 }
 
 TEST(Cluster, ASlotThatDoesNotComeHomeIsNamedWithItsRankAtTheDrainsDeadline) {
