@@ -52,7 +52,7 @@ std::vector<std::string> edits_between(const JobConfig& before, const JobConfig&
 }
 
 ConfigWatch::ConfigWatch(std::filesystem::path file, std::vector<std::string> overrides, const JobConfig& config)
-    : file_(std::move(file)), overrides_(std::move(overrides)), before_(config), stamp_(stamp()) {}
+    : file_(std::move(file)), overrides_(std::move(overrides)), before_(config), stamp_(stamp()), touched_(stamp_) {}
 
 ConfigWatch::Stamp ConfigWatch::stamp() const {
   struct stat found {};
@@ -60,11 +60,13 @@ ConfigWatch::Stamp ConfigWatch::stamp() const {
   return {found.st_mtim.tv_sec, found.st_mtim.tv_nsec, found.st_size, found.st_ino};
 }
 
-std::optional<Result<std::vector<std::string>>> ConfigWatch::look() {
-  const Stamp now = stamp();
-  if (now == stamp_ || now.size <= 0) return std::nullopt;  // while an editor writes it anew it may be gone, or empty
-  stamp_ = now;
+std::optional<Result<std::vector<std::string>>> ConfigWatch::look(Time now) {
+  const Stamp found = stamp();
+  if (std::exchange(touched_, found) != found) touched_at_ = now;
+  if (found == stamp_ || found.size <= 0 || now - touched_at_ < settles) return std::nullopt;  // it may be gone, or empty, for a moment
   auto config = with_extension(JobConfig::load(file_, overrides_));
+  if (stamp() != found) return std::nullopt;  // written while it was read
+  stamp_ = found;
   if (!config) return Error{config.error().message};
   auto edits = edits_between(before_, *config);
   if (edits.empty()) return std::nullopt;
