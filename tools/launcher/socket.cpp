@@ -68,6 +68,16 @@ void notice_silence(const Descriptor& socket) {
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);  // of what was sent and is not acknowledged
 }
 
+/// Where nobody listens on a port of the range for outgoing connections, the system may give a connection to it that very port: it then meets
+/// itself, and holds the port against whoever is to listen there.
+bool meets_itself(const Descriptor& socket) {
+  sockaddr_storage own{}, other{};
+  socklen_t own_size = sizeof(own), other_size = sizeof(other);
+  return ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&other), &other_size) == 0 && own_size == other_size &&
+         std::memcmp(&own, &other, own_size) == 0;
+}
+
 }  // namespace
 
 Result<Descriptor> listen_tcp(const std::string& address, std::uint16_t port) {
@@ -114,6 +124,10 @@ Result<Descriptor> connect_tcp(const std::string& host, std::uint16_t port, std:
     }
     if (auto connected = await_connection(socket.get(), deadline, interrupt); !connected) {
       problem = connected.error().message;
+      continue;
+    }
+    if (meets_itself(socket)) {
+      problem = std::strerror(ECONNREFUSED);
       continue;
     }
     const int on = 1;

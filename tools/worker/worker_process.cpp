@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <mutex>
-#include <set>
 
 #include "actors/supervisor.hpp"
 #include "src/checkpoint/agent_memory.hpp"
@@ -25,6 +24,7 @@
 #include "tools/launcher/run_folder.hpp"
 #include "tools/worker/cuda_plugin_loader.hpp"
 #include "tools/worker/late_tracer.hpp"
+#include "tools/worker/notices.hpp"
 #include "tools/worker/own_host.hpp"
 #include "tools/worker/rank_log.hpp"
 #include "tools/worker/training_rank.hpp"
@@ -37,43 +37,6 @@ std::string host_name() {
   ::gethostname(name.data(), name.size() - 1);
   return name.data();
 }
-
-/// What the other threads tell the main thread.
-class Notices final : public RankEvents {
- public:
-  void ended(Rank rank, const std::string& cause) override {
-    const std::lock_guard lock(mutex_);
-    ended_.insert(rank);
-    if (!cause.empty()) cause_ = cause;
-    bell_.ring();
-  }
-  void stuck(Rank, const std::string& cause) override { give_up(cause); }
-  void give_up(const std::string& cause) {
-    const std::lock_guard lock(mutex_);
-    if (!gone_) gone_ = cause;
-    bell_.ring();
-  }
-  [[nodiscard]] std::size_t ended() const {
-    const std::lock_guard lock(mutex_);
-    return ended_.size();
-  }
-  [[nodiscard]] std::string cause() const {
-    const std::lock_guard lock(mutex_);
-    return cause_;
-  }
-  [[nodiscard]] std::optional<std::string> gone() const {
-    const std::lock_guard lock(mutex_);
-    return gone_;
-  }
-  [[nodiscard]] const Bell& bell() const noexcept { return bell_; }
-
- private:
-  mutable std::mutex mutex_;
-  std::set<Rank> ended_;
-  std::string cause_;
-  std::optional<std::string> gone_;
-  Bell bell_;
-};
 
 /// One rank of this process: what its Supervisor stands on.
 struct HostedRank {
@@ -248,10 +211,10 @@ class Worker {
     while (true) {
       std::array<pollfd, 2> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{notices_.bell().get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), -1);
-      while (const auto signal = signals_.next()) request_stop(*signal);
+      take_signals();
       notices_.bell().silence();
       if (const auto gone = notices_.gone()) {
-        if (notices_.ended() == ranks_.size()) break;
+        if (notices_.all_end_within(std::chrono::seconds{1}, ranks_.size())) break;
         process_log_->error(*gone);
         ranks_.front()->log->error(*gone);
         leave(1);
@@ -264,8 +227,19 @@ class Worker {
     return cause.empty() ? 0 : 1;
   }
 
+  /// All that have come are looked at before the first is obeyed: a second one ends this process at once, and not after a clean end.
+  void take_signals() {
+    std::vector<int> come;
+    while (const auto signal = signals_.next()) come.push_back(*signal);
+    bool asked = asked_to_stop_;
+    for (const int signal : come) {
+      if (asked && signal != SIGUSR1 && signal != SIGHUP && !launched_) end_at_once(signal);  // a launcher hears the second one itself
+      asked = true;
+    }
+    for (const int signal : come) request_stop(signal);
+  }
+
   void request_stop(int signal) {
-    if (asked_to_stop_ && signal != SIGUSR1 && signal != SIGHUP && !launched_) end_at_once(signal);  // a launcher hears the second one itself
     asked_to_stop_ = true;
     send<schema::StopRequested>(ranks_.front()->runtime, Heading{coordinator_address, {place_.rank, ActorKind::supervisor}, {}, {}, Nanos{0}, 0},
                                 [&](auto body) { body.setReason(fmt::format("{} received by rank {}", ::strsignal(signal), place_.rank.value())); });
