@@ -1,7 +1,6 @@
 #include "tools/dashboard/dashboard.hpp"
 
 #include <fmt/format.h>
-#include <httplib.h>
 #include <openssl/crypto.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "src/trace/run_timeline.hpp"
+#include "tools/dashboard/connection_queue.hpp"
 #include "tools/dashboard/metrics_history.hpp"
 #include "tools/dashboard/prometheus.hpp"
 #include "tools/launcher/live_traces.hpp"
@@ -25,7 +25,8 @@ using httplib::Request;
 using httplib::Response;
 using nlohmann::json;
 constexpr std::size_t journal_bytes = 256 << 10, most_points = 4000;
-constexpr std::chrono::seconds longest_recording{120};
+constexpr std::chrono::seconds longest_recording{120}, read_limit{2};
+constexpr std::size_t most_threads = 64, most_waiting = 256;  ///< whoever opens a connection and says nothing holds a thread for a second
 
 bool same(const std::string& a, const std::string& b) { return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
 
@@ -44,9 +45,10 @@ std::vector<std::string> last_lines(const std::filesystem::path& file) {
 class Server final : public Dashboard {
  public:
   explicit Server(DashboardOptions options) : options_(std::move(options)), history_(options_.run_folder / "metrics.jsonl") {
-    server_.new_task_queue = [] { return new httplib::ThreadPool(4); };  // NOLINT(cppcoreguidelines-owning-memory): httplib's interface
+    server_.new_task_queue = [] { return new ConnectionQueue(most_threads, most_waiting); };  // NOLINT(cppcoreguidelines-owning-memory): httplib's interface
     server_.set_payload_max_length(1 << 16);
     server_.set_keep_alive_timeout(1);  // its threads end no sooner when the run does
+    server_.set_read_timeout(read_limit);
     route();
   }
   ~Server() override {

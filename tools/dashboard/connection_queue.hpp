@@ -1,0 +1,72 @@
+#pragma once
+#include <httplib.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+
+/// Serves the connections of an HTTP server on threads of its own, which are started as they are needed. Both threads and waiting connections are
+/// bounded: whoever opens more waits in the listening socket and takes neither memory nor descriptors of this process.
+class ConnectionQueue final : public httplib::TaskQueue {
+ public:
+  ConnectionQueue(std::size_t most_threads, std::size_t most_waiting) : most_threads_(most_threads), most_waiting_(most_waiting) {}
+  ~ConnectionQueue() override { end(); }
+  ConnectionQueue(const ConnectionQueue&) = delete;
+  ConnectionQueue& operator=(const ConnectionQueue&) = delete;
+
+  /// By the thread that accepts; blocks while as many wait as may. Nothing or bool, as the version of the library wants it.
+  auto enqueue(std::function<void()> serve) -> decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>{})) override {
+    std::unique_lock lock(mutex_);
+    room_.wait(lock, [this] { return waiting_.size() < most_waiting_; });
+    waiting_.push_back(std::move(serve));
+    if (idle_ < waiting_.size() && threads_.size() < most_threads_) threads_.emplace_back([this] { run(); });
+    work_.notify_one();
+    using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>{}));
+    return static_cast<Taken>(true);
+  }
+  /// What waits is served, or ends by itself where the server is stopped; then the threads end.
+  void shutdown() override { end(); }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      ++idle_;
+      work_.wait(lock, [this] { return over_ || !waiting_.empty(); });
+      --idle_;
+      if (waiting_.empty()) return;
+      const std::function<void()> serve = std::move(waiting_.front());
+      waiting_.pop_front();
+      room_.notify_one();
+      lock.unlock();
+      serve();
+      lock.lock();
+    }
+  }
+  void end() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  const std::size_t most_threads_, most_waiting_;
+  std::mutex mutex_;
+  std::condition_variable work_, room_;
+  std::list<std::function<void()>> waiting_;
+  std::vector<std::thread> threads_;  ///< of the thread that accepts alone
+  std::size_t idle_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace troupe
