@@ -13,7 +13,7 @@ class BranchesTest(unittest.TestCase):
         code, output = job.train(*periodic)
         self.assertEqual(code, 0, output)
         self.assertEqual(sorted(job.checkpoints()), ["step-40", "step-60"])
-        process = job.start("--nproc", 2, "--checkpoint.interval", 1000, "--checkpoint.keep_latest_k", 2, "--checkpoint.load_step", 40, "--training.steps", 100000)
+        process = job.start("--nproc", 2, "--checkpoint.interval", 1000000, "--checkpoint.keep_latest_k", 2, "--checkpoint.load_step", 40, "--training.steps", 100000)
         self.addCleanup(process.kill)
         wait_until(lambda: (job.run / "journal.jsonl").read_text().count('"ready"') == 2, "ready again: the old branch's metrics are cut")
         job.wait_for_step(45, process)

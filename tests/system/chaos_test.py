@@ -20,7 +20,7 @@ class ChaosTest(unittest.TestCase):
         self.assertEqual(code, 0, output)
         self.assertIn("8 of 8 rounds held", output)
         struck, drawn = map(int, re.search(r"(\d+) of (\d+) disturbances struck", output).groups())
-        self.assertGreaterEqual(struck, drawn - 2, output)  # a signal may come when the run has just ended
+        self.assertGreater(2 * struck, drawn, output)  # a signal may come when the run has just ended
 
     def test_a_broken_invariant_is_exit_code_1_and_names_the_seed_that_repeats_it(self):
         code, output = chaos(self, "--nproc", 2, "--rounds", 1, "--seed", 14, "--recover-within", 0.001)

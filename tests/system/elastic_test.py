@@ -67,7 +67,7 @@ class ElasticTest(unittest.TestCase):
         job.wait_for_step(20, process)
         before = self.pids(job, range(4))
         os.kill(before[1], signal.SIGKILL)
-        wait_until(lambda: journal(job, "recovered"), "the others go on", 30)
+        wait_until(lambda: journal(job, "recovered"), "the others go on")
         job.wait_for_step(job.metrics()[-1]["step"] + 20, process)
         epoch = journal(job, "epoch")[1]
         self.assertEqual(epoch["members"], [0, 2, 3])
@@ -130,7 +130,7 @@ class ElasticTest(unittest.TestCase):
             self.assertEqual(code, 0, output)
             self.assertEqual(journal(job, "epoch")[-1]["members"], members)
             job.wait_for_step(job.metrics()[-1]["step"] + 10, process)
-        wait_until(lambda: not alive(job.pid_of_rank(3)), "the process of rank 3 ends", 20)
+        wait_until(lambda: not alive(job.pid_of_rank(3)), "the process of rank 3 ends")
         self.stop(process)
         self.assertEqual(self.pids(job, range(2)), before)
         self.expect_the_rows_and_losses_of(job, ("--nproc", 2))
@@ -142,11 +142,11 @@ class ElasticTest(unittest.TestCase):
         text = job.config.read_text()
         job.config.write_text(text.replace("lr = 1e-3", "lr = 5e-4").replace("dim = 32", "dim = 64"))
         log = job.run / "logs" / "launcher.log"
-        wait_until(lambda: "model.dim is frozen" in log.read_text(), "the edit is refused", 20)
+        wait_until(lambda: "model.dim is frozen" in log.read_text(), "the edit is refused")
         self.assertRegex(log.read_text(), r"job\.toml was edited, and nothing is changed: \S+job\.toml:7:1: model\.dim is frozen")
         self.assertEqual(journal(job, "changed"), [])
         job.config.write_text(text.replace("lr = 1e-3", "lr = 5e-4") + "[slots]\ngradients = 3\n")
-        wait_until(lambda: journal(job, "change_in_force"), "the edit is in force", 20)
+        wait_until(lambda: journal(job, "change_in_force"), "the edit is in force")
         step = journal(job, "change_in_force")[0]["from_step"]
         job.wait_for_step(step + 5, process)
         self.stop(process)

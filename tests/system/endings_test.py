@@ -15,8 +15,8 @@ class StuckWorkerTest(unittest.TestCase):
         self.addCleanup(process.kill)
         job.wait_for_step(2, process)
         stuck = job.pid_of_rank(1)
-        os.kill(job.pid_of_rank(0), signal.SIGKILL)  # the run fails; rank 1, stopped, does not end by itself
         os.kill(stuck, signal.SIGSTOP)
+        os.kill(job.pid_of_rank(0), signal.SIGKILL)  # the run fails; rank 1, stopped before, does not end by itself
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         journal = job.run / "journal.jsonl"
@@ -53,7 +53,7 @@ class LastMomentTest(unittest.TestCase):
         self.assertEqual(self.job.workers(), [])
 
     def test_a_rank_stopped_for_three_seconds_after_the_last_step_is_waited_for(self):
-        process = self.running(1)
+        process = self.running(8)  # so long the test has to stop it
         late = self.job.pid_of_rank(1)
         os.kill(late, signal.SIGSTOP)
         began = time.monotonic()

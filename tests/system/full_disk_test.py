@@ -42,6 +42,8 @@ class FullDiskTest(unittest.TestCase):
 
     def wait_for(self, text, process):
         wait_until(lambda: text in self.output or process.poll() is not None, text)
+        if process.poll() is not None:
+            self.reader.join()
         self.assertIn(text, self.output)
 
     def fill(self):

@@ -7,6 +7,7 @@ import subprocess
 import unittest
 
 from job import TROUPE, Job, finish
+from live_test import end_ahead
 
 LAST = ("--checkpoint.last_save_model_only", "--checkpoint.last_save_in_hf", "--model.converters", "", "--training.global_batch_size", 2)
 AGAIN = ("--model.converters", "", "--training.global_batch_size", 2)
@@ -95,16 +96,17 @@ class HuggingFaceTest(unittest.TestCase):
     def test_an_export_that_fails_is_a_warning_and_the_checkpoint_is_sealed(self):
         folder = self.first.folder / "spoilt"
         shutil.copytree(self.folder, folder)
-        job = Job(steps=400)
+        job = Job(steps=100000)
         self.addCleanup(job.remove)
-        process = job.start(*LAST, "--ranks-in-process", 1, "--checkpoint.initial_load_path", folder, "--checkpoint.initial_load_in_hf")
+        process = job.start(*LAST, "--ranks-in-process", 1, "--metrics.log_freq", 1000, "--checkpoint.initial_load_path", folder, "--checkpoint.initial_load_in_hf")
         job.wait_for_step(2, process)
         (folder / "config.json").write_text("{")  # what the export is to take over
+        last = f"step-{end_ahead(job)}"  # not before that
         code, output = finish(process)
         self.assertEqual(code, 0, output)
-        self.assertEqual(job.checkpoints(), ["step-400"])
-        self.assertRegex(output, r"checkpoint.last_save_in_hf: .*step-400 is sealed, but its weights for Hugging Face were not written: .*config.json")
-        self.assertRegex(output, r"`troupe convert .*step-400 --to hf .*step-400-hf`")
+        self.assertEqual(job.checkpoints(), [last])
+        self.assertRegex(output, rf"checkpoint.last_save_in_hf: .*{last} is sealed, but its weights for Hugging Face were not written: .*config.json")
+        self.assertRegex(output, rf"`troupe convert .*{last} --to hf .*{last}-hf`")
 
     def test_text_is_the_same_from_either_and_the_seed_decides_it(self):
         texts = []

@@ -44,7 +44,7 @@ mixed_precision_param = "float32"
 dataset_path = "{data}"
 [checkpoint]
 enable = {checkpoint}
-interval = 1000
+interval = 1000000
 last_save_model_only = false
 [metrics]
 log_freq = 1

@@ -1,5 +1,4 @@
 """B084: killed at random moments while every step is saved beside the training; nothing that was sealed is lost, and the run goes on."""
-import json
 import os
 import random
 import signal
@@ -8,7 +7,7 @@ import unittest
 
 KILLS = int(os.environ.get("TROUPE_KILLS", 40))
 
-from job import Job, finish, wait_until
+from job import Job, alive, wait_until, whole_lines
 
 OPTIONS = ("--checkpoint.interval", 1, "--checkpoint.keep_latest_k", 2, "--checkpoint.async_mode", "async",
            "--faults.rules=site=lane kind=save action=delay for=30ms times=always")
@@ -16,8 +15,7 @@ OPTIONS = ("--checkpoint.interval", 1, "--checkpoint.keep_latest_k", 2, "--check
 
 class KillsTest(unittest.TestCase):
     def sealed(self, job):
-        events = [json.loads(line) for line in (job.run / "journal.jsonl").read_text().splitlines() if line.endswith("}")]
-        return max((event["step"] for event in events if event["event"] == "sealed"), default=0)
+        return max((event["step"] for event in whole_lines(job.run / "journal.jsonl") if event["event"] == "sealed"), default=0)
 
     def test_killed_while_saving_the_newest_sealed_step_is_there_and_the_run_goes_on_as_if_nothing_had_been(self):
         undisturbed, job = Job(steps=100000), Job(steps=100000)
@@ -40,7 +38,7 @@ class KillsTest(unittest.TestCase):
             else:  # a rank dies, and the launcher ends the run
                 os.kill(dice.choice(workers), signal.SIGKILL)
             process.communicate()
-            wait_until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), "workers end with their launcher")
+            wait_until(lambda: not any(alive(pid) for pid in workers), "workers end with their launcher")
             sealed = self.sealed(job)
             whole = [int(name[5:]) for name in job.checkpoints() if name.startswith("step-") and name[5:].isdigit()]
             self.assertTrue(whole and max(whole) >= sealed > 0, f"seed {seed}, kill {number}: sealed {sealed}, found {job.checkpoints()}")

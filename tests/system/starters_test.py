@@ -1,6 +1,7 @@
 """Workers that no launcher starts: torchrun's and Slurm's variables."""
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -12,12 +13,13 @@ from job import Job, WORKER, finish, wait_until
 
 
 def free_port():
-    """A port whose successor is free too."""
+    """A port whose successor is free too. Below those that the system gives to connections: nobody is handed it before the job listens there."""
+    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
+        port = random.randrange(10000, lowest - 1)
         with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = first.getsockname()[1]
             try:
+                first.bind(("127.0.0.1", port))
                 second.bind(("127.0.0.1", port + 1))
             except OSError:
                 continue

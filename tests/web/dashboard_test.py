@@ -12,7 +12,7 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "system"))
 from browser import BrowserTest  # noqa: E402
-from job import Job, wait_until  # noqa: E402
+from job import Job, wait_until, whole_lines  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 from shown_run import ShownRun  # noqa: E402
@@ -23,7 +23,7 @@ class DashboardTest(BrowserTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.job = Job(checkpoint=False)
-        cls.shown = ShownRun(cls.job, "--nproc", 2, "--training.steps", 1000000)
+        cls.shown = ShownRun(cls.job, "--nproc", 2, "--training.steps", 1000000, "--lr_scheduler.total_steps", 1000000)
         cls.process, cls.url, cls.port, cls.token = cls.shown.process, cls.shown.url, cls.shown.port, cls.shown.token
         cls.job.wait_for_step(30, cls.process)
 
@@ -79,8 +79,9 @@ class DashboardTest(BrowserTest):
         self.until(lambda: self.text("answer"), "an answer")
         self.assertNotIn("changed", (self.job.run / "journal.jsonl").read_text())
         self.driver.find_element(By.CSS_SELECTOR, "#settings button:not([type=button])").click()
-        self.until(lambda: '"changed"' in (self.job.run / "journal.jsonl").read_text(), "a line in the journal")
-        line = [json.loads(text) for text in (self.job.run / "journal.jsonl").read_text().splitlines() if '"changed"' in text][-1]
+        changed = lambda: [line for line in whole_lines(self.job.run / "journal.jsonl") if line["event"] == "changed"]
+        self.until(changed, "a line in the journal")
+        line = changed()[-1]
         self.assertEqual((line["changes"], line["by"]), (["optimizer.lr=2e-4"], "the dashboard"))
         self.job.wait_for_step(line["from_step"], self.process)
         rates = {step["step"]: step["lr"] for step in self.job.metrics()}
