@@ -129,8 +129,9 @@ class Launch {
     log_.info(fmt::format("started {} worker process{} for {} rank{}; logs in {}", workers_.running(), workers_.running() == 1 ? "" : "es", here,
                           here == 1 ? "" : "s", (folder_.path() / "logs").string()));
     if (request_.nodes > 1)
-      log_.info(fmt::format("{} ranks are to come from {} other host{}: the same command there with --node-rank 1{}", world_size - here, request_.nodes - 1,
-                            request_.nodes == 2 ? "" : "s", request_.nodes == 2 ? "" : fmt::format(" to {}", request_.nodes - 1)));
+      log_.info(fmt::format("{} more rank{} will come from {} other host{}: the same command there with --node-rank 1{}", world_size - here,
+                            world_size - here == 1 ? "" : "s", request_.nodes - 1, request_.nodes == 2 ? "" : "s",
+                            request_.nodes == 2 ? "" : fmt::format(" to {}", request_.nodes - 1)));
     return {};
   }
 

@@ -144,6 +144,7 @@ void JobRecord::fault(const std::string& cause, Rank rank, bool first) {
     log_.error(cause);
   else
     log_.debug("then: " + cause);
+  not_shown_ = first ? std::pair<Rank, std::string>{} : std::pair{rank, cause};
 }
 
 void JobRecord::recovering(EpochId ended, std::uint32_t attempts) {
@@ -154,7 +155,9 @@ void JobRecord::recovering(EpochId ended, std::uint32_t attempts) {
 
 void JobRecord::respawn(Rank rank, Incarnation incarnation) {
   write("respawn", {{"rank", rank.value()}, {"incarnation", incarnation.value()}});
-  log_.warning(fmt::format("the process of rank {} is started again, for the {}. time", rank.value(), incarnation.value()));
+  const auto [of, cause] = std::exchange(not_shown_, {});  // another rank may have noticed the death first: what it was is said here
+  log_.warning(fmt::format("{}the process of rank {} is started again, for the {}. time", of == rank && !cause.empty() ? cause + "; " : "", rank.value(),
+                           incarnation.value()));
 }
 
 void JobRecord::recovered(EpochId epoch, Step step, Nanos took) {

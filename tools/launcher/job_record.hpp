@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "actors/job_events.hpp"
 #include "src/base/log.hpp"
@@ -77,7 +78,8 @@ class JobRecord final : public JobEvents {
   std::uint32_t ranks_ = 1;  ///< of the epoch
   bool warned_ = false;
   std::string lost_;
-  bool recovering_ = false;  ///< since a fault, until a new step
+  std::pair<Rank, std::string> not_shown_;  ///< the newest fault, if it was not the first of its epoch, and its rank
+  bool recovering_ = false;                 ///< since a fault, until a new step
 };
 
 }  // namespace troupe

@@ -36,7 +36,9 @@ void RemoteHosts::take(const HostEvent& event) {
 void RemoteHosts::joined(std::uint32_t node, const std::string& host) {
   live_[node] = host;
   if (over_) return handler_.send(node, write(HostOrder{EndOrder{.ok = false, .cause = "the job was over before its host agent came", .patience = {}}}));
-  log_.info(fmt::format("the agent of node {} ({}) has joined; it hosts the ranks {} to {}", node, host, node * ranks_each_, (node + 1) * ranks_each_ - 1));
+  const std::uint32_t first = node * ranks_each_;
+  log_.info(fmt::format("the agent of node {} ({}) has joined; it hosts {}", node, host,
+                        ranks_each_ == 1 ? fmt::format("rank {}", first) : fmt::format("the ranks {} to {}", first, first + ranks_each_ - 1)));
   if (been_.insert(node).second || (node > 1 && !live_.contains(node - 1))) return start_ranks_of(node);
   returning_[node] = {};
   if (node == 1) return returning(node, handler_.give_back(node));
