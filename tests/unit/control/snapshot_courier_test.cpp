@@ -39,7 +39,7 @@ class Agent {
     AgentMemory place(memory, name.rank.value());
     place.reserve(bytes, 2);
     const auto into = place.open(name.slot);
-    for (std::size_t i = 0; i < bytes; ++i) into[i] = static_cast<std::byte>((i * 31 + (i >> 12U) * 7 + name.step.value()) & 0xffU);
+    for (std::size_t i = 0; i < bytes; i += 509) into[i] = static_cast<std::byte>((i * 31 + (i >> 12U) * 7 + name.step.value()) & 0xffU);
     place.seal(name.slot, name.epoch, name.step, bytes);
   }
   [[nodiscard]] std::vector<std::byte> held(const SnapshotName& name) const {
@@ -83,12 +83,11 @@ class SnapshotCourierTest : public ::testing::Test {
 
 TEST_F(SnapshotCourierTest, ASnapshotOfManyPiecesComesToAnotherHostsMemoryAndBack) {
   const SnapshotName name{Rank{5}, 1, EpochId{2}, Step{70}};
-  far_.keep(name, (std::size_t{90} << 20U) + 17);
+  far_.keep(name, (std::size_t{30} << 20U) + 17);
   const auto wanted = far_.held(name);
   far_.courier.send(name, launcher_rank);
   EXPECT_EQ(near_.wait(1), std::vector<std::string>{""});
   EXPECT_EQ(near_.held(name), wanted);
-  (void)AgentMemory(far_.memory, 5).whole();
   AgentMemory lost(far_.memory, 5);
   lost.reserve(wanted.size(), 2);
   (void)lost.open(1);
@@ -98,8 +97,8 @@ TEST_F(SnapshotCourierTest, ASnapshotOfManyPiecesComesToAnotherHostsMemoryAndBac
   EXPECT_EQ(far_.held(name), wanted);
 }
 
-TEST_F(SnapshotCourierTest, BothWaysAtOnceHoldEachOtherUpForNoEver) {
-  constexpr std::size_t bytes = std::size_t{40} << 20U;
+TEST_F(SnapshotCourierTest, SnapshotsThatGoBothWaysAtOnceDoNotWaitForEachOther) {
+  constexpr std::size_t bytes = std::size_t{24} << 20U;  // four are more than a courier has buffers for
   for (std::uint64_t i = 0; i < 4; ++i) {
     near_.keep({Rank{static_cast<std::uint32_t>(i)}, 0, EpochId{1}, Step{i + 1}}, bytes);
     far_.keep({Rank{static_cast<std::uint32_t>(i + 8)}, 0, EpochId{1}, Step{i + 1}}, bytes);
