@@ -130,7 +130,7 @@ class NodesTest(unittest.TestCase):
         code, output = finish(launcher)
         self.assertEqual(code, 1, output)
         self.assertRegex(output, "the run has failed after step .*(rank|node) 1", "its peer may notice before the launcher does")
-        self.assertFalse(alive(worker))
+        wait_until(lambda: not alive(worker), "the worker dies with its agent")
 
     def test_a_signal_to_an_agent_stops_the_job_with_a_checkpoint(self):
         launcher, agent = self.start(steps=100000, checkpoint=True)
