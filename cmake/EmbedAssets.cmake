@@ -1,10 +1,12 @@
-# cmake -DFOLDER=… -DASSETS=a,b -DOUTPUT=file.cpp -P EmbedAssets.cmake: writes the files' bytes as arrays, see tools/web/page.hpp.
+# cmake -DASSETS=name=file,name=file -DOUTPUT=file.cpp -P EmbedAssets.cmake: writes the files' bytes as arrays, see tools/web/page.hpp.
 string(REPLACE "," ";" assets "${ASSETS}")
 set(arrays "")
 set(table "")
 set(number 0)
-foreach(asset ${assets})
-  file(READ "${FOLDER}/${asset}" bytes HEX)
+foreach(pair ${assets})
+  string(REGEX MATCH "^([^=]*)=(.*)$" pair "${pair}")
+  set(asset "${CMAKE_MATCH_1}")
+  file(READ "${CMAKE_MATCH_2}" bytes HEX)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "'\\\\x\\1'," bytes "${bytes}")
   string(APPEND arrays "constexpr char asset_${number}[] = {${bytes}'\\0'};\n")
   string(APPEND table "      {\"${asset}\", {asset_${number}, sizeof(asset_${number}) - 1}},\n")

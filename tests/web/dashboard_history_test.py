@@ -17,39 +17,37 @@ from shown_run import ShownRun  # noqa: E402
 STEPS = 100_000
 # Milliseconds to draw all charts: of the run's history, and of as many points that stand for a step each.
 DRAWING = """
-const drawn = () => {
+const told = charts.map((chart) => ({first: chart.first, columns: {step: chart.steps, [chart.key]: chart.values}}));
+const drawn = (of) => {
   const begun = performance.now();
-  for (let i = 0; i < 20; ++i) charts.forEach((chart) => chart.draw());
+  for (let i = 0; i < 20; ++i) charts.forEach((chart, k) => chart.show(of[k]));
   return performance.now() - begun;
 };
-const whole = Math.min(drawn(), drawn(), drawn()), shown = charts.map((chart) => ({first: chart.first, columns: {step: chart.steps, [chart.key]: chart.values}}));
 const steps = charts[0].steps.map((_, i) => i + 1), values = steps.map((step) => 2 + Math.sin(step));
-charts.forEach((chart) => chart.show({first: 1, columns: {step: steps, [chart.key]: {mean: values, least: values, most: values}}}));
-const few = Math.min(drawn(), drawn(), drawn());
-charts.forEach((chart, i) => chart.show(shown[i]));
+const plain = charts.map((chart) => ({first: 1, columns: {step: steps, [chart.key]: {mean: values, least: values, most: values}}}));
+const few = Math.min(drawn(plain), drawn(plain), drawn(plain)), whole = Math.min(drawn(told), drawn(told), drawn(told));
 return [whole, few];
 """
 # The pointer goes over the first chart from left to right, through every pixel; what the chart then says of the steps below it.
 POINTED = """
-const canvas = document.querySelector('#charts canvas'), output = document.querySelector('#charts output'), box = canvas.getBoundingClientRect(), said = [];
-for (let x = 53; x <= canvas.clientWidth - 6; ++x) {
-  canvas.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + x, clientY: box.top + 60}));
+const {plot, output, graph} = charts[0], over = plot.querySelector('canvas:last-of-type'), box = over.getBoundingClientRect(), area = graph.getArea(), said = [];
+for (let x = area.x; x <= area.x + area.w; ++x) {
+  over.dispatchEvent(new MouseEvent('mousemove', {clientX: box.left + x, clientY: box.top + 60, bubbles: true}));
   said.push(output.textContent);
 }
-canvas.dispatchEvent(new PointerEvent('pointerleave'));
-return said;
+over.dispatchEvent(new MouseEvent('mouseout', {relatedTarget: document.body, bubbles: true}));
+return [said, output.textContent];
 """
-# Whether something is painted above the curve in the column of a step, in the first chart.
+# Whether something is painted in the chart's colour above the curve in the column of a step, in the first chart.
 PAINTED = """
-const [of] = arguments, chart = charts[0], canvas = chart.canvas, last = chart.steps[chart.steps.length - 1];
-const column = (step) => Math.round(52 + (step - chart.first) / (last - chart.first) * (canvas.clientWidth - 58));
+const [of] = arguments, {plot, graph} = charts[0], drawn = plot.querySelector('canvas').getContext('2d');
 const high = (x) => {
-  const pixels = canvas.getContext('2d').getImageData(x - 1, 14, 3, 20).data;
+  const pixels = drawn.getImageData(x - 1, 14, 3, 20).data;
   let painted = 0;
-  for (let i = 3; i < pixels.length; i += 4) painted += pixels[i] > 0;
+  for (let i = 0; i < pixels.length; i += 4) painted += pixels[i + 3] > 0 && pixels[i + 2] - pixels[i] > 40;
   return painted;
 };
-return of.map((step) => high(column(step)));
+return of.map((step) => high(Math.round(graph.toDomXCoord(step))));
 """
 
 
@@ -91,11 +89,14 @@ class DashboardHistoryTest(BrowserTest):
         self.open()
         grown = resident(self.shown.process.pid, "VmHWM") - before
         with self.subTest("from the first step to the newest"):
-            said = self.run_js(POINTED)
+            said, afterwards = self.run_js(POINTED)
             ends = [tuple(map(int, re.search(r", steps (\d+)–(\d+)$", text).groups())) for text in said]
             self.assertEqual(ends[0][0], 1)
             self.assertGreater(ends[-1][1], STEPS)
             self.assertTrue(all(after[0] in (before[0], before[1] + 1) for before, after in zip(ends, ends[1:])), "no step is left out")
+            self.assertRegex(afterwards, r"^\d(\.\d+)? at step \d+$", "of the newest step once the pointer has gone")
+            shown = self.run_js("return charts.map((chart) => [...chart.graph.xAxisRange(), chart.steps[chart.steps.length - 1]]);")
+            self.assertTrue(all(begin == 1 and end == newest > STEPS for begin, end, newest in shown), shown)
         with self.subTest("a spike of one step among them is seen, and told where the pointer is"):
             self.assertTrue(any(re.search(r"to 9\.5\), steps", text) and begin <= 77777 <= end for text, (begin, end) in zip(said, ends)), said)
             spike, left, right = self.driver.execute_script(PAINTED, [77777, 74000, 81000])
@@ -114,6 +115,13 @@ class DashboardHistoryTest(BrowserTest):
         self.open()
         newest = self.newest_step()
         wait_until(lambda: self.driver.execute_script("return charts[0].steps[charts[0].steps.length - 1];") > newest, "the charts follow the run")
+        with self.subTest("a chart that somebody has zoomed stays there, and its pointer where it was"):
+            self.run_js("charts[0].graph.updateOptions({dateWindow: [20000, 80000]}); charts[0].graph.setSelection(charts[0].row = 170); charts[0].tell();")
+            said, newest = self.run_js("return charts[0].output.textContent;"), self.newest_step()
+            wait_until(lambda: self.driver.execute_script("return charts[0].steps[charts[0].steps.length - 1];") > newest, "the charts follow the run")
+            window, selected, still = self.run_js("return [charts[0].graph.xAxisRange(), charts[0].graph.getSelection(), charts[0].output.textContent];")
+            self.assertEqual((window, selected), ([20000, 80000], 170))
+            self.assertTrue("steps" in said and "steps" in still, (said, still))
         step = self.driver.find_element(By.CSS_SELECTOR, "#ranks tbody td:nth-child(2)").text
         self.assertGreater(int(step), STEPS)
 

@@ -55,18 +55,20 @@ class DashboardTest(BrowserTest):
         self.assertIn("step", self.text("headline"))
         self.assertNotIn("token", self.driver.current_url, "the token does not stay in the address")
         self.assertEqual(len(self.driver.find_elements(By.CSS_SELECTOR, "#charts figure")), 6)
-        self.assertRegex(self.driver.find_element(By.CSS_SELECTOR, "#charts output").text, r"^\d\.\d+ at step \d+$")
+        self.assertRegex(self.driver.find_element(By.CSS_SELECTOR, "#charts output").text, r"^\d(\.\d+)? at step \d+$")
         self.assertEqual(len(self.driver.find_elements(By.CSS_SELECTOR, "#ranks tbody tr")), 2)
         self.assertIn("epoch", self.text("journal"))
         self.assertRegex(self.text("heat-scale"), r"median \d+\.\d+ ms, longest")
         painted = self.run_js("""
             const heat = document.getElementById('heat'), seen = new Set(heat.getContext('2d').getImageData(60, 2, heat.width - 70, 1).data);
             const chart = document.querySelector('#charts canvas'), line = chart.getContext('2d').getImageData(60, 0, chart.width - 70, chart.height).data;
+            const labels = [...document.querySelectorAll('#charts figure:first-child .dygraph-axis-label')].map((label) => label.textContent);
             let blue = 0;
             for (let i = 0; i < line.length; i += 4) blue += line[i] === 76 && line[i + 1] === 142 && line[i + 2] === 219;
-            return [seen.size, blue];""")
+            return [seen.size, blue, labels];""")
         self.assertGreater(painted[0], 3)
         self.assertGreater(painted[1], 20)
+        self.assertTrue(len(painted[2]) >= 3 and all(re.fullmatch(r"(step )?[\d,.]+|", label) for label in painted[2]), painted[2])
         self.keep_picture("dashboard.png")
 
     def test_a_setting_is_tried_and_changed_and_the_journal_says_by_whom(self):

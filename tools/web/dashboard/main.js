@@ -12,7 +12,7 @@ function add(parent, tag, text, className) {
 
 const charts = [['loss', 'loss', {colour: '#4c8edb'}], ['gradient norm', 'grad_norm', {colour: '#ef8a3c'}], ['tokens/s of a rank', 'tps', {colour: '#2fa58e'}],
                 ['step, seconds', 'step_seconds', {colour: '#9168cf'}], ['learning rate', 'lr', {colour: '#d9b23c'}],
-                ['memory planned', 'arena_peak_bytes', {colour: '#8d6e63', text: bytesText}]].map(([title, key, options]) => new Chart(byId('charts'), title, key, options));
+                ['memory planned', 'arena_peak_bytes', {colour: '#8d6e63', text: bytesText, tickText: shortBytes, binary: true}]].map(([title, key, options]) => new Chart(byId('charts'), title, key, options));
 const heat = new HeatMap(byId('heat'), byId('heat-tip'), byId('heat-scale'));
 
 async function get(path) {
@@ -114,10 +114,7 @@ byId('record').addEventListener('submit', (event) => {
   event.preventDefault();
   window.open(`/timeline?steps=${encodeURIComponent(byId('record-steps').value)}`, '_blank');
 });
-window.addEventListener('resize', () => {
-  charts.forEach((chart) => chart.draw());
-  heat.draw();
-});
+window.addEventListener('resize', () => heat.draw());
 window.ready = Promise.all([
   keepAsking('/api/state', showState, 1000),
   keepAsking('/api/history', (history) => charts.forEach((chart) => chart.show(history)), 2000, () => `?points=${charts[0].columns()}`),
