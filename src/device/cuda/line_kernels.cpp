@@ -3,6 +3,7 @@
 #include "src/device/cuda/arguments.hpp"
 #include "src/device/cuda/cuda_kernels.hpp"
 #include "src/device/cuda/kernels/float8_lines.hpp"
+#include "src/device/line_scratch.hpp"
 
 namespace troupe::cuda {
 namespace {
@@ -33,7 +34,7 @@ void CudaKernels::quantize_by_powers(Stream& stream, TensorView x, Float8Scaling
 
 void CudaKernels::multiply_lines(cudaStream_t stream, const LineOperand& a, const LineOperand& b, const TensorView& d, bool accumulate) {
   const auto elements = [](const LineOperand& operand) { return static_cast<std::size_t>(operand.value.data.shape.elements()); };
-  auto scratch = scratch_.of(stream, 2 * (elements(a) + elements(b) + ScratchOfStreams::slack));
+  auto scratch = scratch_.of(stream, line_product_scratch(elements(a), elements(b)) + 2 * ScratchOfStreams::slack);
   const auto widened = [&](const LineOperand& operand) {
     void* room = scratch.take<std::uint16_t>(elements(operand));
     dequantize_lines(stream, matrix_of(operand.value.data, operand.value.scaling), operand.value.scale, room);
