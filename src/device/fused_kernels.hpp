@@ -21,6 +21,12 @@ struct AdamWShard {
   float* amax = nullptr;  ///< unless null: max |parameter| after the step; left alone where nothing happens
 };
 
+/// Rows of a master and where they are put: fp8 with *scale, or without one a floating type.
+struct ShardCopy {
+  TensorView from, to;
+  const float* scale = nullptr;
+};
+
 /// Operations that a device may do in one go, beside Kernels: one object is both. Each does what the named operations of Kernels do one
 /// after the other, to the same rounding but for sums in another order; whoever has none is called operation by operation.
 class FusedKernels {
@@ -28,8 +34,8 @@ class FusedKernels {
   virtual ~FusedKernels() = default;
   /// amax, scale_from_amax, quantize
   virtual void cast_fp8(Stream&, TensorView x, const CastTarget& to) = 0;
-  /// rms_norm, then cast_fp8 of y
-  virtual void rms_norm_cast(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) = 0;
+  /// rms_norm, then cast_fp8 of y; without `keeps_y` nobody reads y, and it may be left unwritten
+  virtual void rms_norm_cast(Stream&, TensorView x, TensorView w, double eps, TensorView y, bool keeps_y, TensorView rstd, const CastTarget& to) = 0;
   /// swiglu, then cast_fp8 of out
   virtual void swiglu_cast(Stream&, TensorView gate, TensorView up, TensorView out, const CastTarget& to) = 0;
   /// out = residual + x wᵀ, rounded once
@@ -48,6 +54,8 @@ class FusedKernels {
 
   /// adamw of each, and amax of those that ask for it
   virtual void adamw_all(Stream&, std::span<const AdamWShard> shards, const Verdict* verdict) = 0;
+  /// quantize of each that has a scale, cast of the others
+  virtual void copy_shards(Stream&, std::span<const ShardCopy> shards, Float8Counts* counts) = 0;
   /// scale_from_amax of amaxes[i] to scales[i], i < count
   virtual void scales_from_amaxes(Stream&, const float* amaxes, DType dtype, float* scales, std::size_t count) = 0;
 };

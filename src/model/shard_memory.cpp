@@ -10,7 +10,10 @@ namespace {
 constexpr std::size_t alignment = 64;
 std::size_t aligned(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
 
-std::size_t shard_bytes(const LaidParameter& p) { return aligned(static_cast<std::size_t>(p.rows_per_rank * p.description.cols) * sizeof(float)); }
+std::size_t shard_bytes(const LaidParameter& p, DType dtype = DType::f32) {
+  return aligned(static_cast<std::size_t>(p.rows_per_rank * p.description.cols) * size_of(dtype));
+}
+std::size_t gradient_bytes(const LaidParameter& p) { return shard_bytes(p, p.gradient); }
 
 std::size_t scalar_bytes(const WeightLayout& layout) {
   std::size_t float8 = 0;
@@ -27,7 +30,7 @@ GradientPlaces places_of_all(const WeightLayout& layout) {
   GradientPlaces places;
   for (const LaidParameter& p : layout.parameters) {
     places.offsets.push_back(places.bytes);
-    places.bytes += shard_bytes(p);
+    places.bytes += gradient_bytes(p);
   }
   return places;
 }
@@ -39,7 +42,7 @@ GradientPlaces places_in_turn(const WeightLayout& layout) {
   std::vector<std::size_t> bytes(layout.units.size(), 0);
   for (const LaidParameter& p : layout.parameters) {
     stays[p.unit] = stays[p.unit] || p.tied;
-    bytes[p.unit] += shard_bytes(p);
+    bytes[p.unit] += gradient_bytes(p);
   }
   std::array<std::size_t, 2> turn{};
   for (std::size_t u = 0; u < bytes.size(); ++u) turn[u % 2] = std::max(turn[u % 2], stays[u] ? 0 : bytes[u]);
@@ -51,7 +54,7 @@ GradientPlaces places_in_turn(const WeightLayout& layout) {
   }
   for (const LaidParameter& p : layout.parameters) {
     places.offsets.push_back(next[p.unit]);
-    next[p.unit] += shard_bytes(p);
+    next[p.unit] += gradient_bytes(p);
   }
   return places;
 }
@@ -63,15 +66,21 @@ ShardMemory::Bytes ShardMemory::bytes_of(const WeightLayout& layout, bool sums, 
   for (const LaidParameter& p : layout.parameters) bytes.masters += shard_bytes(p);
   bytes.moments = 2 * bytes.masters;
   bytes.averages = averages ? bytes.masters : 0;
-  bytes.gradients = step_in_backward ? places_in_turn(layout).bytes : bytes.masters;
+  bytes.gradients = (step_in_backward ? places_in_turn(layout) : places_of_all(layout)).bytes;
   for (const UnitLayout& unit : layout.units) bytes.sums += sums ? unit.gradients_bytes : 0;
   return bytes;
 }
 
 std::size_t ShardMemory::gradient_bytes_of(const WeightLayout& layout, std::size_t unit) {
   std::size_t bytes = 0;
-  for (const LaidParameter& p : layout.parameters) bytes += p.unit == unit ? shard_bytes(p) : 0;
+  for (const LaidParameter& p : layout.parameters) bytes += p.unit == unit ? gradient_bytes(p) : 0;
   return bytes;
+}
+
+std::size_t ShardMemory::elements_of(const WeightLayout& layout, std::size_t unit) {
+  std::size_t bytes = 0;
+  for (const LaidParameter& p : layout.parameters) bytes += p.unit == unit ? shard_bytes(p) : 0;
+  return bytes / sizeof(float);
 }
 
 ShardMemory::ShardMemory(const WeightLayout& layout, const Options& options, Device& device) : layout_(layout), options_(options), device_(device.info().id) {
@@ -95,22 +104,30 @@ ShardMemory::ShardMemory(const WeightLayout& layout, const Options& options, Dev
   scalars_ = device.allocate(scalar_bytes(layout), Placement::device);
 }
 
-TensorView ShardMemory::rows(const Buffer& buffer, const std::vector<std::size_t>& offsets, std::size_t parameter) const {
+TensorView ShardMemory::rows(const Buffer& buffer, const std::vector<std::size_t>& offsets, std::size_t parameter, DType dtype) const {
   const LaidParameter& p = layout_.parameters[parameter];
   Shape shape = p.description.shape();
   shape.size[0] = p.rows_of(options_.rank);
-  return TensorView::contiguous(buffer.bytes().data() + offsets[parameter], DType::f32, shape, device_);
+  return TensorView::contiguous(buffer.bytes().data() + offsets[parameter], dtype, shape, device_);
 }
 
 float* ShardMemory::gradient_with_padding(std::size_t parameter) const {
   return reinterpret_cast<float*>(gradients_->bytes().data() + gradient_offsets_[parameter]);
 }
 
-TensorView ShardMemory::gradients_of(std::size_t unit) const {
-  std::size_t first = 0;
-  while (first < layout_.parameters.size() && layout_.parameters[first].unit != unit) ++first;
-  std::byte* const start = gradients_->bytes().data() + (first < gradient_offsets_.size() ? gradient_offsets_[first] : 0);
-  return TensorView::contiguous(start, DType::f32, {static_cast<std::int64_t>(gradient_bytes_of(layout_, unit) / sizeof(float))}, device_);
+std::vector<TensorView> ShardMemory::gradients_of(std::size_t unit) const {
+  std::vector<TensorView> runs;
+  for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {
+    const LaidParameter& p = layout_.parameters[i];
+    const auto elements = static_cast<std::int64_t>(gradient_bytes(p) / size_of(p.gradient));
+    if (p.unit != unit || elements == 0) continue;
+    if (!runs.empty() && runs.back().dtype == p.gradient) {
+      runs.back() = TensorView::contiguous(runs.back().data, p.gradient, {runs.back().shape[0] + elements}, device_);
+    } else {
+      runs.push_back(TensorView::contiguous(gradients_->bytes().data() + gradient_offsets_[i], p.gradient, {elements}, device_));
+    }
+  }
+  return runs;
 }
 
 std::span<std::byte> ShardMemory::sums_of(std::size_t unit) const {

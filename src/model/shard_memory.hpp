@@ -31,11 +31,13 @@ class ShardMemory {
   [[nodiscard]] TensorView first_moment(std::size_t parameter) const { return rows(*first_, offsets_, parameter); }
   [[nodiscard]] TensorView second_moment(std::size_t parameter) const { return rows(*second_, offsets_, parameter); }
   [[nodiscard]] TensorView average(std::size_t parameter) const { return rows(*averages_, offsets_, parameter); }
-  [[nodiscard]] TensorView gradient(std::size_t parameter) const { return rows(*gradients_, gradient_offsets_, parameter); }
+  [[nodiscard]] TensorView gradient(std::size_t parameter) const {
+    return rows(*gradients_, gradient_offsets_, parameter, layout_.parameters[parameter].gradient);
+  }
   /// rows_per_rank × cols values.
   [[nodiscard]] float* gradient_with_padding(std::size_t parameter) const;
-  /// Gradient shards of all parameters that the unit owns, one behind the other, with padding; fp32, perhaps empty.
-  [[nodiscard]] TensorView gradients_of(std::size_t unit) const;
+  /// Gradient shards of all parameters that the unit owns, with padding: those of one type that lie behind each other are one run.
+  [[nodiscard]] std::vector<TensorView> gradients_of(std::size_t unit) const;
   /// The unit's unsharded sums, laid out as its gradients slot; empty without Options::sums.
   [[nodiscard]] std::span<std::byte> sums_of(std::size_t unit) const;
   [[nodiscard]] std::int64_t* count(std::size_t parameter) const;
@@ -57,10 +59,12 @@ class ShardMemory {
   [[nodiscard]] static Bytes bytes_of(const WeightLayout& layout, bool sums, bool averages, bool step_in_backward = false);
   /// Of one rank's gradient shards of the parameters that the unit owns, as `gradients_of`.
   [[nodiscard]] static std::size_t gradient_bytes_of(const WeightLayout& layout, std::size_t unit);
+  /// Values of each kind of state that one rank holds of the unit's own parameters, with padding.
+  [[nodiscard]] static std::size_t elements_of(const WeightLayout& layout, std::size_t unit);
 
  private:
   [[nodiscard]] StateTensor part(std::size_t parameter, const std::string& prefix, const TensorView& view, bool model) const;
-  [[nodiscard]] TensorView rows(const Buffer& buffer, const std::vector<std::size_t>& offsets, std::size_t parameter) const;
+  [[nodiscard]] TensorView rows(const Buffer& buffer, const std::vector<std::size_t>& offsets, std::size_t parameter, DType dtype = DType::f32) const;
 
   const WeightLayout& layout_;
   Options options_;

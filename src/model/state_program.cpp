@@ -55,6 +55,7 @@ std::size_t StateProgram::part_bytes(const ParameterSlot& slot) const {
 void StateProgram::place_own_rows(Stream& stream, Unit unit, std::span<std::byte> weights) {
   const UnitLayout& layout = in_.layout.units.at(unit.value());
   require_slot("weights", unit, weights.size(), layout.weights_bytes);
+  copies_.clear();
   for (const ParameterSlot& slot : layout.slots) {
     const TensorView master = in_.memory.master(slot.parameter);
     std::byte* own = weights.data() + slot.weight_offset + in_.memory.rank() * part_bytes(slot);
@@ -64,10 +65,15 @@ void StateProgram::place_own_rows(Stream& stream, Unit unit, std::span<std::byte
     }
     if (valid == 0) continue;
     const TensorView place = TensorView::contiguous(own, slot.stored, master.shape, in_.device);
-    if (slot.stored == DType::e4m3) {
-      in_.kernels.quantize(stream, master, in_.memory.scale(slot.parameter), place, &in_.totals->sums.weights);
+    copies_.push_back({master, place, slot.stored == DType::e4m3 ? in_.memory.scale(slot.parameter) : nullptr});
+  }
+  Float8Counts* const counts = &in_.totals->sums.weights;
+  if (fused_ != nullptr) return fused_->copy_shards(stream, copies_, counts);
+  for (const ShardCopy& c : copies_) {
+    if (c.scale != nullptr) {
+      in_.kernels.quantize(stream, c.from, c.scale, c.to, counts);
     } else {
-      in_.kernels.cast(stream, master, place);
+      in_.kernels.cast(stream, c.from, c.to);
     }
   }
 }
@@ -132,16 +138,18 @@ void StateProgram::add_to_norm(Stream& stream, Unit unit) const {
     }
     return;
   }
-  const TensorView shards = in_.memory.gradients_of(unit.value());  // with padding, which is zero
-  if (in_.counts_in_norm && shards.shape.elements() > 0) in_.kernels.sum_squares(stream, shards, &square);
+  if (!in_.counts_in_norm) return;
+  for (const TensorView& shards : in_.memory.gradients_of(unit.value())) in_.kernels.sum_squares(stream, shards, &square);  // with padding, which is zero
 }
 
 void StateProgram::all_reduce(Stream& stream, Unit unit, Communicator& dp_replicate) {
-  const TensorView shards = in_.memory.gradients_of(unit.value());
-  if (shards.shape.elements() == 0) return;
-  dp_replicate.all_reduce(stream, shards, Reduction::sum);
+  const std::vector<TensorView> runs = in_.memory.gradients_of(unit.value());
+  if (runs.empty()) return;
+  for (const TensorView& shards : runs) {
+    dp_replicate.all_reduce(stream, shards, Reduction::sum);
+    reduced_ += 2 * shards.bytes() * (dp_replicate.size() - 1) / dp_replicate.size();  // a reduce-scatter and an all-gather
+  }
   add_to_norm(stream, unit);
-  reduced_ += 2 * shards.bytes() * (dp_replicate.size() - 1) / dp_replicate.size();  // a reduce-scatter and an all-gather
 }
 
 void StateProgram::unit_verdict(Stream& stream, EpochId epoch, Step step, Unit unit, Communicator& world) {

@@ -65,9 +65,10 @@ class StateProgram final : public ShardProgram {
   [[nodiscard]] bool travels_in_fp8() const noexcept;
 
   Inputs in_;
-  FusedKernels* fused_;              ///< null: the device has none
-  bool amaxes_known_ = false;        ///< the optimizer found them
-  std::vector<AdamWShard> adamw_;    ///< kept, as the next two
+  FusedKernels* fused_;            ///< null: the device has none
+  bool amaxes_known_ = false;      ///< the optimizer found them
+  std::vector<AdamWShard> adamw_;  ///< kept, as the next three
+  std::vector<ShardCopy> copies_;
   std::vector<GatherPiece> gather_;  ///< kept, so that a step allocates nothing
   std::vector<ReducePiece> reduce_;
   std::uint64_t gathered_ = 0, reduced_ = 0;  ///< since the last verdict

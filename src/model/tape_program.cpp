@@ -69,15 +69,16 @@ bool read_by_others(const TapePlan& plan, int buffer) {
   return users != 2;
 }
 
-std::vector<std::vector<bool>> joined_in(const TapePlan& plan, const std::vector<std::vector<Instruction>>& units) {
-  std::vector<std::vector<bool>> joined;
+std::vector<std::vector<Joint>> joined_in(const TapePlan& plan, const std::vector<std::vector<Instruction>>& units) {
+  std::vector<std::vector<Joint>> joined;
   for (const auto& unit : units) {
-    std::vector<bool>& of_unit = joined.emplace_back(unit.size(), false);
+    std::vector<Joint>& of_unit = joined.emplace_back(unit.size());
     for (std::size_t i = 0; i + 1 < unit.size(); ++i) {
-      if (i > 0 && of_unit[i - 1]) continue;
+      if (i > 0 && of_unit[i - 1].made) continue;
       const int between = joint(unit[i], unit[i + 1]);
       if (between < 0 || in_each_others_way(plan, unit[i], unit[i + 1])) continue;
-      of_unit[i] = unit[i].code != InstructionCode::linear_fp8 || !read_by_others(plan, between);
+      const bool read = read_by_others(plan, between);
+      of_unit[i] = {.made = unit[i].code != InstructionCode::linear_fp8 || !read, .value_read = read};
     }
   }
   return joined;
@@ -91,10 +92,10 @@ TapeProgram::TapeProgram(Inputs inputs)
       forward_joined_(joined_in(in_.plan, in_.plan.forward)),
       backward_joined_(joined_in(in_.plan, in_.plan.backward)) {}
 
-void TapeProgram::run_all(const Call& call, const std::vector<Instruction>& instructions, const std::vector<bool>& joined) const {
+void TapeProgram::run_all(const Call& call, const std::vector<Instruction>& instructions, const std::vector<Joint>& joined) const {
   for (std::size_t i = 0; i < instructions.size(); ++i) {
-    if (fused_ != nullptr && joined[i]) {
-      run_joined(call, instructions[i], instructions[i + 1]);
+    if (fused_ != nullptr && joined[i].made) {
+      run_joined(call, instructions[i], instructions[i + 1], joined[i].value_read);
       ++i;
     } else {
       run(call, instructions[i]);
@@ -102,12 +103,12 @@ void TapeProgram::run_all(const Call& call, const std::vector<Instruction>& inst
   }
 }
 
-void TapeProgram::run_joined(const Call& call, const Instruction& first, const Instruction& second) const {
+void TapeProgram::run_joined(const Call& call, const Instruction& first, const Instruction& second, bool value_read) const {
   const std::vector<int>& o = first.operands;
   if (first.code == InstructionCode::rms_norm) {
     TensorView rstd = view(o[2]);
     rstd.shape = Shape{rstd.shape[0]};
-    return fused_->rms_norm_cast(call.stream, view(o[0]), weight(call, first.parameter), first.eps, view(o[1]), rstd, cast_target(second, 1));
+    return fused_->rms_norm_cast(call.stream, view(o[0]), weight(call, first.parameter), first.eps, view(o[1]), value_read, rstd, cast_target(second, 1));
   }
   if (first.code == InstructionCode::swiglu) return fused_->swiglu_cast(call.stream, view(o[0]), view(o[1]), view(o[2]), cast_target(second, 1));
   const int residual = second.operands[0] == o[2] ? second.operands[1] : second.operands[0];
@@ -306,8 +307,9 @@ Float8View TapeProgram::float8_weight(const Call& call, const Instruction& i) co
 
 TensorView TapeProgram::weight_gradient(const Call& call, int parameter) const {
   const ParameterSlot& slot = call.unit.slots[static_cast<std::size_t>(parameter)];
-  void* const place = in_.own_gradients.empty() ? static_cast<void*>(call.gradients.data() + slot.gradient_offset) : in_.own_gradients[slot.parameter];
-  return TensorView::contiguous(place, in_.layout.gradient, in_.layout.parameters[slot.parameter].description.shape(), in_.rotary.device);
+  const LaidParameter& p = in_.layout.parameters[slot.parameter];
+  if (!in_.own_gradients.empty()) return TensorView::contiguous(in_.own_gradients[slot.parameter], p.gradient, p.description.shape(), in_.rotary.device);
+  return TensorView::contiguous(call.gradients.data() + slot.gradient_offset, in_.layout.gradient, p.description.shape(), in_.rotary.device);
 }
 
 TensorView TapeProgram::starts(const Call& call) const {

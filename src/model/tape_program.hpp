@@ -23,6 +23,12 @@ struct KeyValueCache {
   CachedAttention* attention = nullptr;  ///< the device's
 };
 
+/// Of an instruction and the next one.
+struct Joint {
+  bool made = false;        ///< the two run as one
+  bool value_read = false;  ///< others read what lies between them, too
+};
+
 /// Runs a TapePlan: each instruction becomes one call of the device's kernels on views of arena, weights and gradients slots.
 /// Where the kernels are FusedKernels too, two neighbouring instructions become one call if nobody else needs what lies between them.
 /// Everything referred to outlives the program. Compute's lane only; allocates nothing.
@@ -32,15 +38,15 @@ class TapeProgram final : public ComputeProgram {
     const TapePlan& plan;
     const WeightLayout& layout;
     Kernels& kernels;
-    std::span<std::byte> arena;              ///< plan.arena_bytes
-    TensorView rotary;                       ///< [seq_len, head_dim / 2, 2]
-    std::vector<const float*> scales;        ///< [LaidParameter] of weights that are gathered in fp8; null for the others
-    StepTotals* totals = nullptr;            ///< device memory
-    double gradient_scale = 1;               ///< 1 / nominal tokens
-    LossSum* marks = nullptr;                ///< device memory [micro-batch][row]: loss and tokens of `totals` behind each row of the step; null: none are kept
-    LossFunction loss = {};                  ///< in place of the kernels' cross entropy, where there is one
-    KeyValueCache* cache = nullptr;          ///< inference token by token: tokens are those at cache->length and after
-    std::vector<float*> own_gradients = {};  ///< [LaidParameter]: where backward writes weights' gradients; empty: into the gradients slot
+    std::span<std::byte> arena;             ///< plan.arena_bytes
+    TensorView rotary;                      ///< [seq_len, head_dim / 2, 2]
+    std::vector<const float*> scales;       ///< [LaidParameter] of weights that are gathered in fp8; null for the others
+    StepTotals* totals = nullptr;           ///< device memory
+    double gradient_scale = 1;              ///< 1 / nominal tokens
+    LossSum* marks = nullptr;               ///< device memory [micro-batch][row]: loss and tokens of `totals` behind each row of the step; null: none are kept
+    LossFunction loss = {};                 ///< in place of the kernels' cross entropy, where there is one
+    KeyValueCache* cache = nullptr;         ///< inference token by token: tokens are those at cache->length and after
+    std::vector<void*> own_gradients = {};  ///< [LaidParameter]: where backward writes weights' gradients; empty: into the gradients slot
   };
   explicit TapeProgram(Inputs inputs);
 
@@ -52,8 +58,8 @@ class TapeProgram final : public ComputeProgram {
 
  private:
   struct Call;
-  void run_all(const Call& call, const std::vector<Instruction>& instructions, const std::vector<bool>& joined) const;
-  void run_joined(const Call& call, const Instruction& first, const Instruction& second) const;
+  void run_all(const Call& call, const std::vector<Instruction>& instructions, const std::vector<Joint>& joined) const;
+  void run_joined(const Call& call, const Instruction& first, const Instruction& second, bool value_read) const;
   void run(const Call& call, const Instruction& instruction) const;
   void run_forward(const Call& call, const Instruction& instruction) const;
   void run_backward(const Call& call, const Instruction& instruction) const;
@@ -76,8 +82,8 @@ class TapeProgram final : public ComputeProgram {
   [[nodiscard]] float* amax(const Instruction& instruction, std::size_t result) const;
 
   Inputs in_;
-  FusedKernels* fused_;                                              ///< null: the device has none, or none for the recipe
-  std::vector<std::vector<bool>> forward_joined_, backward_joined_;  ///< [unit][instruction]: runs together with the next one
+  FusedKernels* fused_;                                               ///< null: the device has none, or none for the recipe
+  std::vector<std::vector<Joint>> forward_joined_, backward_joined_;  ///< [unit][instruction]
 };
 
 }  // namespace troupe

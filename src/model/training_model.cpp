@@ -31,6 +31,9 @@ void check(const ModelDescription& model, const TrainingOptions& o) {
   if (o.compute != DType::f32 && o.compute != DType::bf16 && o.compute != DType::f64)
     refuse("compute type " + std::string(name_of(o.compute)) + "; it is float32 or bfloat16");
   if (o.compute == DType::f64 && o.float8.enable) refuse("fp8 beside float64");
+  if (o.gradient != DType::f32 && o.gradient != DType::bf16) refuse("gradients in " + std::string(name_of(o.gradient)) + "; they are float32 or bfloat16");
+  if (o.gradient == DType::bf16 && (!o.gradients_stay() || o.replicas > 1 || o.compute != DType::bf16))
+    refuse("gradients in bfloat16, but something is added to them: they need one rank, one micro-batch, the step behind the backward pass, and bfloat16");
 }
 
 UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const KeptSteps& kept, std::size_t u) {
@@ -70,6 +73,10 @@ std::size_t rotary_bytes(const ModelDescription& model, const TapeSizes& sizes) 
 std::size_t unit_verdict_bytes(std::size_t units) { return sizeof(VerdictSums) + units * sizeof(Verdict); }
 /// Of the step, with the marks of rows behind them.
 std::size_t totals_bytes(const TrainingOptions& options) { return sizeof(StepTotals) + options.sources.marks() * sizeof(LossSum); }
+
+bool any_tied(const WeightLayout& layout) {
+  return std::ranges::any_of(layout.parameters, [](const LaidParameter& p) { return p.tied; });
+}
 
 std::vector<MemoryItem> memory_of(const ModelDescription& model, const TrainingOptions& options, const TrainingEstimate& e) {
   const ShardMemory::Bytes shards = ShardMemory::bytes_of(e.layout, options.sums_micro_batches(), options.ema_decay > 0, options.step_in_backward);
@@ -124,6 +131,7 @@ TrainingEstimate estimate_training(const ModelDescription& model, const Training
   check(model, options);
   const TapeSizes sizes = sizes_of(options);
   TrainingEstimate e{.layout = lay_out_weights(model, sizes, options.float8, options.world), .tapes = {}, .kept = {}, .units = {}, .memory = {}};
+  for (LaidParameter& p : e.layout.parameters) p.gradient = !p.description.vector && !any_tied(e.layout) ? options.gradient : DType::f32;
   e.kept = choose_kept(model, e.layout, sizes, options.recompute);
   e.tapes = plan_tapes(model, e.layout, sizes, {.kept = e.kept});
   if (options.evaluation.rows > 0) {
@@ -223,11 +231,7 @@ struct TrainingModel::Parts {
     return inputs;
   }
   /// A tied parameter's gradient comes in two parts, which meet in the reduce.
-  [[nodiscard]] bool in_place() const {
-    const auto tied = [](const LaidParameter& p) { return p.tied; };
-    return options.gradients_in_place && !options.step_in_backward && options.world == 1 && options.micro_batches == 1 &&
-           estimate.layout.gradient == DType::f32 && std::ranges::none_of(estimate.layout.parameters, tied);
-  }
+  [[nodiscard]] bool in_place() const { return options.gradients_stay() && estimate.layout.gradient == DType::f32 && !any_tied(estimate.layout); }
   [[nodiscard]] std::vector<const float*> scales() const {
     std::vector<const float*> all(estimate.layout.parameters.size(), nullptr);
     for (std::size_t i = 0; i < all.size(); ++i) {

@@ -26,7 +26,8 @@ struct TrainingOptions {
   bool gradients_in_place = false;          ///< backward writes gradients where they stay, if one rank holds the state and one micro-batch makes a step
   bool step_in_backward = false;            ///< each unit steps as soon as its gradients are whole; one reduce a step, no clipping
   bool offload = false;                     ///< masters and moments lie in Placement::host
-  DType compute = DType::f32;               ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and gradients are fp32
+  DType compute = DType::f32;               ///< mixed_precision_param: f32 or bf16 (f64: tests); masters and moments are fp32
+  DType gradient = DType::f32;              ///< in which those of matrices are kept, f32 or bf16; bf16 only where gradients_stay, in one replica, beside bf16
   Float8Options float8;
   RecomputePolicy recompute;
   AdamWSettings optimizer;
@@ -37,6 +38,8 @@ struct TrainingOptions {
   double ema_decay = 0;          ///< 0: no moving averages of the weights
   double max_norm = 1.0;         ///< ≤ 0: no clipping
   double nominal_tokens = 0;     ///< what backward divides the loss by; 0: batch.tokens() · micro_batches · world · replicas
+  /// Whether backward may write gradients where they stay.
+  [[nodiscard]] bool gradients_stay() const noexcept { return gradients_in_place && !step_in_backward && world == 1 && micro_batches == 1; }
   /// This rank's place among all that load data of their own, and how many those are.
   [[nodiscard]] std::uint32_t data_rank() const noexcept { return replica * world + rank; }
   [[nodiscard]] std::uint32_t data_ranks() const noexcept { return replicas * world; }

@@ -58,7 +58,8 @@ struct LaidParameter {
   std::size_t unit = 0;            ///< that owns it
   std::int64_t rows_per_rank = 0;  ///< padded
   bool fp8 = false;
-  bool tied = false;  ///< another unit reads it too
+  bool tied = false;            ///< another unit reads it too
+  DType gradient = DType::f32;  ///< of the shard's gradient, which is kept until the step; bf16 only where no rank adds to it
   [[nodiscard]] std::int64_t first_row(std::uint32_t rank) const noexcept { return std::min(rows_per_rank * rank, description.rows); }
   [[nodiscard]] std::int64_t rows_of(std::uint32_t rank) const noexcept { return std::min(rows_per_rank * (rank + 1), description.rows) - first_row(rank); }
 };

@@ -13,9 +13,7 @@ namespace {
 Nanos nanos(double seconds) { return Nanos{std::llround(seconds * 1e9)}; }
 
 /// Parameters that each rank holds of what a unit owns, with padding.
-double own_elements(const TrainingEstimate& estimate, std::size_t unit) {
-  return static_cast<double>(ShardMemory::gradient_bytes_of(estimate.layout, unit)) / sizeof(float);
-}
+double own_elements(const TrainingEstimate& estimate, std::size_t unit) { return static_cast<double>(ShardMemory::elements_of(estimate.layout, unit)); }
 
 /// fp32 rows of this rank that a gather reads: of all parameters that the unit uses.
 double gathered_elements(const TrainingEstimate& estimate, std::size_t unit) {

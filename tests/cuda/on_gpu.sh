@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs on a GPU machine, inside a bundle of tools/gpu_bundle --tests: every step has its own limit, a failure does not stop the rest.
 #   on_gpu.sh            all tests for one GPU: facts seam lanes model training kernels suites
-#   on_gpu.sh STEP…      also: quickstart debug two_ranks replicas kill resume curves start layers8 layers8_stay layers8_bf16 layers8_bf16_stay rows rows_stay rows_bf16 preset preset_batch1 torchtitan
+#   on_gpu.sh STEP…      also: quickstart debug two_ranks replicas kill resume early curves start layers8 layers8_stay layers8_half layers8_bf16 layers8_bf16_stay rows rows_stay rows_bf16 preset preset_batch1 torchtitan
 #   OUT: where logs go (default ./out); TITAN: torchtitan's folder, for the step of that name
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-$PWD/out}
@@ -109,6 +109,19 @@ same = sum(straight[s] == resumed.get(s) for s in straight)
 print(f"resume: {same} of {len(straight)} steps have the same loss and gradient norm to the last bit; the last: {straight[max(straight)]}, {resumed[max(resumed)]}")
 PYTHON
 }
+# early: each layer updated in the backward pass, and all behind it: the same losses to the last bit
+early() {
+  local common=(--nproc 1 --device cuda --debug.deterministic --training.steps 40 --training.max_norm 0 --training.guard.nonfinite stop --checkpoint.no_enable "${text[@]}")
+  train 60 late quickstart.toml "${common[@]}"
+  train 60 early quickstart.toml "${common[@]}" --optimizer.early_step_in_backward
+  python3 - "$out" <<'PYTHON'
+import json, sys
+def read(name):
+    return {r["step"]: r["loss"] for r in map(json.loads, open(f"{sys.argv[1]}/{name}.metrics.jsonl")) if "loss" in r}
+late, early = read("late"), read("early")
+print(f"early: {sum(late[s] == early.get(s) for s in late)} of {len(late)} losses are the same to the last bit; the last: {late[max(late)]}, {early[max(early)]}")
+PYTHON
+}
 text=(--training.dataset_path "[\"$here/data/*\"]")
 
 # suites: the launcher's system tests with --device cuda, side by side; those that need more GPUs are left out, and say so
@@ -196,6 +209,7 @@ for wanted in "$@"; do
     kill) kill_one ;;
     curves) curves ;;
     resume) resume ;;
+    early) early ;;
     replicas)
       train 60 replicas quickstart.toml --nproc 2 --device cuda --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 1 --training.steps 40 "${text[@]}"
       train 60 kept_weights quickstart.toml --nproc 2 --device cuda --parallelism.fsdp_reshard_after_forward never --training.steps 40 "${text[@]}"
@@ -203,10 +217,12 @@ for wanted in "$@"; do
     layers8) one_gpu layers8 && predicted layers8 ;;
     layers8_ahead0) one_gpu layers8_ahead0 --runtime.run_ahead 0 ;;
     layers8_stay) one_gpu layers8_stay --parallelism.fsdp_reshard_after_forward never ;;
+    layers8_half) one_gpu layers8_half --parallelism.fsdp_reshard_after_forward never --training.weight_gradients bfloat16 && predicted layers8_half ;;
     layers8_bf16) one_gpu layers8_bf16 --model.converters '' ;;
     layers8_bf16_stay) one_gpu layers8_bf16_stay --model.converters '' --parallelism.fsdp_reshard_after_forward never ;;
     rows) rows rows ;;
     rows_stay) rows rows_stay --parallelism.fsdp_reshard_after_forward never ;;
+    rows_half) rows rows_half --parallelism.fsdp_reshard_after_forward never --training.weight_gradients bfloat16 ;;
     rows_bf16) rows rows_bf16 --model.converters '' ;;
     preset) train 180 preset llama3_8b.toml --nproc 2 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" && predicted preset ;;
     preset_batch1) train 180 preset_batch1 llama3_8b.toml --nproc 2 --training.local_batch_size 1 --checkpoint.no_enable "${text[@]}" --metrics.log_freq 1 "${eight_b[@]}" ;;

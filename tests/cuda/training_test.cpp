@@ -53,6 +53,40 @@ TEST_P(CudaRecipes, RowWiseScalesTrainAsOnTheCpu) {
   EXPECT_EQ(gpu.activations.saturated + gpu.activations.non_finite, 0.0);
 }
 
+TEST(CudaTraining, GradientsKeptInBfloat16TrainAsOnTheCpuAndAsThoseInFloat32) {
+  const ModelDescription model = llama3("quickstart");
+  Devices devices;
+  for (const bool float8 : {false, true}) {
+    TrainingOptions options = small_options(DType::bf16, float8);
+    options.micro_batches = 1;
+    options.gradients_in_place = true;
+    const Course whole = train_on(*devices.gpu, model, options);
+    options.gradient = DType::bf16;
+    const Course cpu = train_on(*devices.cpu, model, options), gpu = train_on(*devices.gpu, model, options);
+    for (std::size_t i = 0; i < cpu.losses.size(); ++i) {
+      EXPECT_LT(apart(gpu.losses[i], cpu.losses[i]), 2e-2) << "fp8 " << float8 << ", step " << i + 1;
+      EXPECT_LT(apart(gpu.losses[i], whole.losses[i]), 2e-2) << "fp8 " << float8 << ", step " << i + 1;
+    }
+    EXPECT_LT(apart(gpu.norms.front(), whole.norms.front()), 1e-2);
+    EXPECT_LT(gpu.losses.back(), gpu.losses.front());
+  }
+}
+
+TEST(CudaTraining, LayersUpdatedInTheBackwardPassHaveTheSameStateToTheBit) {
+  const ModelDescription model = llama3("quickstart");
+  Devices devices({.deterministic = true});
+  for (const bool float8 : {false, true}) {
+    TrainingOptions options = small_options(DType::bf16, float8);
+    options.micro_batches = 1;
+    options.max_norm = 0;
+    const Course late = train_on(*devices.gpu, model, options);
+    options.step_in_backward = true;
+    const Course early = train_on(*devices.gpu, model, options);
+    EXPECT_EQ(early.losses, late.losses) << "fp8 " << float8;
+    EXPECT_TRUE(early.state == late.state) << "fp8 " << float8;
+  }
+}
+
 TEST(CudaTraining, AveragesOfTheWeightsAreTheCpus) {
   TrainingOptions options = small_options(DType::f32, false);
   options.ema_decay = 0.75;
@@ -151,6 +185,21 @@ TEST(CudaTraining, NothingIsAllocatedAfterTheSecondStepAndThePeakIsAsPredicted) 
   std::printf("predicted %.3f GiB, found %.3f GiB (%+.2f %%); scratch %.3f GiB predicted, %.3f found\n", predicted / 1073741824.0, found / 1073741824.0,
               100 * (predicted / found - 1), static_cast<double>(kernel_scratch_of(estimate)) / 1073741824.0, static_cast<double>(last.scratch) / 1073741824.0);
   EXPECT_LT(apart(predicted, found), 0.03);
+}
+
+TEST_P(CudaRecipes, TakeTheScratchThatWasForetold) {
+  Llama3Flavour flavour = llama3_flavour("8B").value();
+  flavour.layers = 1;
+  flavour.vocab_size = 4096;
+  const ModelDescription model = describe_llama3(flavour);
+  TrainingOptions options = small_options(GetParam().compute, true);
+  options.float8.recipe = GetParam().recipe;
+  options.batch = {1, 512};
+  Devices devices;
+  std::size_t found = 0;
+  (void)train_on(*devices.gpu, model, options,
+                 {.steps = 1, .learning_rate = 1e-4, .after = [&](std::uint64_t) { found = devices.gpu->measure_memory().scratch; }});
+  EXPECT_LT(apart(static_cast<double>(kernel_scratch_of(estimate_training(model, options))), static_cast<double>(found)), 0.01);
 }
 
 }  // namespace

@@ -19,6 +19,9 @@ TEST_F(Embedding, LooksRowsUpAndScattersTheirGradients) {
     EXPECT_LT(relative_error(dtable, table64.grad()), precision.type == at::kDouble ? 1e-14 : 1e-6);
     kernels_.embedding_backward(stream_, view(tokens), view(dout), view(dtable), true);
     EXPECT_LT(relative_error(dtable, 2 * table64.grad()), precision.type == at::kDouble ? 1e-14 : 1e-6);
+    const at::Tensor rounded = at::full({10, 13}, 99.0, precision.type);
+    kernels_.embedding_backward(stream_, view(tokens), view(dout), view(rounded), false);
+    EXPECT_LT(relative_error(rounded, table64.grad()), precision.tolerance) << "each sum rounded once";
   }
 }
 

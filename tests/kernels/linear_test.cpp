@@ -33,6 +33,9 @@ TEST_F(Linear, BackwardAgreesWithAutograd) {
       kernels_.linear_backward_weight(stream_, view(dy), view(x), view(dw), false);
       EXPECT_LT(relative_error(dx, x64.grad()), precision.tolerance);
       EXPECT_LT(relative_error(dw, w64.grad()), precision.type == at::kDouble ? 1e-12 : 2e-6) << "bf16 inputs must not round the weight's gradient";
+      const at::Tensor rounded = at::full({s.out, s.in}, 99.0, precision.type);
+      kernels_.linear_backward_weight(stream_, view(dy), view(x), view(rounded), false);
+      EXPECT_LT(relative_error(rounded, w64.grad()), precision.tolerance) << "unless it is asked for";
     }
   }
 }

@@ -57,6 +57,18 @@ TEST_F(Optimizer, FiveStepsEqualTorchsAdamW) {
   }
 }
 
+TEST_F(Optimizer, AGradientInBfloat16IsThatValueInFloat32) {
+  State half = start(101, at::kFloat), whole{half.parameter.clone(), half.first.clone(), half.second.clone()};
+  for (int n = 1; n <= 3; ++n) {
+    const at::Tensor gradient = random({101}, at::kBFloat16);
+    step(half, gradient, settings, commit(0.5F));
+    step(whole, gradient.to(at::kFloat), settings, commit(0.5F));
+  }
+  EXPECT_TRUE(at::equal(half.parameter, whole.parameter));
+  EXPECT_TRUE(at::equal(half.first, whole.first));
+  EXPECT_TRUE(at::equal(half.second, whole.second));
+}
+
 TEST_F(Optimizer, TheFirstStepMovesByTheLearningRateAgainstTheGradient) {
   State state{at::zeros({1}), at::zeros({1}), at::zeros({1})};
   step(state, at::full({1}, -42.0F), settings, commit());

@@ -108,7 +108,7 @@ class ReachingKernels final : public Kernels, public FusedKernels {
     scale_from_amax(s, to.amax, to.codes.dtype, to.scale);
     quantize(s, x, to.scale, to.codes, nullptr);
   }
-  void rms_norm_cast(Stream& s, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) override {
+  void rms_norm_cast(Stream& s, TensorView x, TensorView w, double eps, TensorView y, bool, TensorView rstd, const CastTarget& to) override {
     rms_norm(s, x, w, eps, y, rstd);
     cast_fp8(s, y, to);
   }
@@ -139,6 +139,15 @@ class ReachingKernels final : public Kernels, public FusedKernels {
     for (const AdamWShard& shard : shards) {
       adamw(s, shard.parameter, shard.gradient, shard.first, shard.second, shard.count, shard.step, verdict);
       if (shard.amax != nullptr && at(verdict)->outcome == VerdictOutcome::commit) amax(s, shard.parameter, shard.amax, false);
+    }
+  }
+  void copy_shards(Stream& s, std::span<const ShardCopy> shards, Float8Counts* counts) override {
+    for (const ShardCopy& shard : shards) {
+      if (shard.scale != nullptr) {
+        quantize(s, shard.from, shard.scale, shard.to, counts);
+      } else {
+        cast(s, shard.from, shard.to);
+      }
     }
   }
   void scales_from_amaxes(Stream& s, const float* amaxes, DType dtype, float* scales, std::size_t count) override {

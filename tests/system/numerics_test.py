@@ -6,6 +6,7 @@ import unittest
 from job import DEVICE, Job
 
 NO_FLOAT8 = "--model.converters="
+BFLOAT16 = "--training.mixed_precision_param=bfloat16"
 PEAK = 1e-3
 
 
@@ -170,6 +171,24 @@ class NumericsTest(unittest.TestCase):
             self.assertIn("optimizer.early_step_in_backward: ", output)
             self.assertIn(wrong, output)
         self.train(job, "--training.max_norm=0", *self.EARLY, "--overwrite")
+
+    def test_gradients_kept_in_bfloat16_take_less_memory_and_train_alike_where_nothing_is_added_to_them(self):
+        half = "--training.weight_gradients=bfloat16"
+        runs = []
+        for options in ((), (half,)):
+            job = self.job(steps=5)
+            self.train(job, BFLOAT16, *options)
+            runs.append(job.metrics())
+        for one, other in zip(*runs, strict=True):
+            self.assertLess(abs(other["loss"] / one["loss"] - 1), 1e-2)
+            self.assertLess(other["arena_peak_bytes"], one["arena_peak_bytes"])
+        self.assertEqual(runs[0][0]["loss"], runs[1][0]["loss"])
+        self.assertNotEqual(runs[0][-1]["loss"], runs[1][-1]["loss"])
+        for ranks, *options in ((2, BFLOAT16), (1, BFLOAT16, "--training.global_batch_size=2"), (1,), (1, BFLOAT16, "--training.max_norm=0", *self.EARLY)):
+            code, output = self.job(steps=1).train("--nproc", ranks, half, *options)
+            self.assertNotEqual(code, 0, output)
+            self.assertIn('training.weight_gradients = "bfloat16"', output)
+            self.assertIn(f"ranks: {ranks}", output)
 
     def test_a_step_that_wrote_half_a_state_before_its_gradients_were_found_bad_is_never_sealed(self):
         job = self.job()

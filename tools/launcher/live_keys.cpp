@@ -29,7 +29,7 @@ constexpr std::array<std::string_view, 16> by_step{"optimizer.lr",
                                                    "metrics.log_freq"};
 
 /// What a rank is built from.
-constexpr std::array<std::string_view, 35> by_epoch{
+constexpr std::array<std::string_view, 36> by_epoch{
     "model.converters",
     "float8.enable_fsdp_float8_all_gather",
     "float8.precompute_float8_dynamic_scale_for_fsdp",
@@ -48,6 +48,7 @@ constexpr std::array<std::string_view, 35> by_epoch{
     "training.max_norm",
     "training.mixed_precision_param",
     "training.mixed_precision_reduce",
+    "training.weight_gradients",
     "training.enable_cpu_offload",
     "parallelism.data_parallel_replicate_degree",
     "parallelism.data_parallel_shard_degree",

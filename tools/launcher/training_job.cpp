@@ -49,6 +49,7 @@ TrainingOptions options_of(const JobConfig& config, const MeshDegrees& mesh, std
   options.offload = config.training.enable_cpu_offload;
   options.nominal_tokens = static_cast<double>(config.global_rows(mesh.data_parallel()) * config.training.seq_len);
   options.compute = config.training.mixed_precision_param == "float32" ? DType::f32 : DType::bf16;
+  options.gradient = config.training.weight_gradients == "bfloat16" ? DType::bf16 : DType::f32;
   options.float8 = {config.model.float8(), config.float8.filter_fqns, config.float8.enable_fsdp_float8_all_gather, float8_recipe(config.float8)};
   options.recompute = recompute_of(config.activation_checkpoint);
   options.optimizer = adamw_of(config.optimizer);
@@ -177,6 +178,13 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
     return Error{"optimizer.early_step_in_backward: a step has " + std::to_string(job.options.micro_batches) +
                  " micro-batches, and gradients are reduced with each of them (parallelism.reduce_gradients = \"every\"), which takes memory for all layers: "
                  "set parallelism.reduce_gradients = \"last\", or one micro-batch (training.global_batch_size)"};
+  if (job.options.gradient == DType::bf16 && (!job.options.gradients_stay() || job.options.replicas > 1 || job.options.compute != DType::bf16))
+    return Error{
+        fmt::format("training.weight_gradients = \"bfloat16\" is for steps in which nothing is added to a gradient: one rank, one micro-batch, "
+                    "training.mixed_precision_param = "
+                    "\"bfloat16\", optimizer.early_step_in_backward = false; ranks: {}, micro-batches: {}, type: {}, early step: {}. Change these, or set it "
+                    "to \"float32\"",
+                    world, job.options.micro_batches, config.training.mixed_precision_param, job.options.step_in_backward)};
   if (evaluation_batches > 0)
     job.options.evaluation = {static_cast<std::uint32_t>(config.validation.local_batch_size), static_cast<std::uint32_t>(config.validation.seq_len),
                               config.data.isolate_documents};

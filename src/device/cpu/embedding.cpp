@@ -51,10 +51,17 @@ void CpuKernels::embedding(Stream&, TensorView tokens, TensorView table, TensorV
 }
 
 void CpuKernels::embedding_backward(Stream& stream, TensorView tokens, TensorView dout, TensorView dtable, bool accumulate) {
-  const Arguments arguments("embedding_backward", "tokens [T] int32, dout [T,D] floating, dtable [V,D] float32 (float64 beside float64)",
+  const Arguments arguments("embedding_backward", "tokens [T] int32, dout [T,D] floating, dtable [V,D] float32 or dout's (float64 beside float64)",
                             {{"tokens", tokens}, {"dout", dout}, {"dtable", dtable}});
-  arguments.require(lookup_shapes(tokens, dtable, dout) && dtable.dtype == Arguments::wide(dout.dtype));
+  arguments.require(lookup_shapes(tokens, dtable, dout) && (dtable.dtype == Arguments::wide(dout.dtype) || dtable.dtype == dout.dtype));
   check_tokens("embedding_backward", tokens, dtable.shape[0]);
+  if (dtable.dtype != Arguments::wide(dout.dtype)) {  // each sum is rounded once
+    float* const room = scratch_.mine().take<float>(Scratch::Use::product, dtable.shape.elements());
+    const TensorView sums = TensorView::contiguous(room, DType::f32, dtable.shape);
+    if (accumulate) cast(stream, dtable, sums);
+    embedding_backward(stream, tokens, dout, sums, accumulate);
+    return cast(stream, sums, dtable);
+  }
   if (!accumulate) fill(stream, dtable, 0.0);
   const std::int64_t count = tokens.shape[0], columns = dtable.shape[1];
   with_floating(dout.dtype, [&]<class T>(Type<T>) {

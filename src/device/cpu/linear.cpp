@@ -29,10 +29,10 @@ void CpuKernels::linear_backward_input(Stream&, TensorView dy, TensorView w, Ten
 }
 
 void CpuKernels::linear_backward_weight(Stream&, TensorView dy, TensorView x, TensorView dw, bool accumulate) {
-  const Arguments arguments("linear_backward_weight", "dy [T,N], x [T,K] of one floating type, dw [N,K] float32 (float64 beside float64)",
+  const Arguments arguments("linear_backward_weight", "dy [T,N], x [T,K] of one floating type, dw [N,K] float32 or theirs (float64 beside float64)",
                             {{"dy", dy}, {"x", x}, {"dw", dw}});
   arguments.require(matrices({dy, x, dw}) && dy.shape[0] == x.shape[0] && dw.shape[0] == dy.shape[1] && dw.shape[1] == x.shape[1]);
-  arguments.require(Arguments::floating(dy.dtype) && x.dtype == dy.dtype && dw.dtype == Arguments::wide(dy.dtype));
+  arguments.require(Arguments::floating(dy.dtype) && x.dtype == dy.dtype && (dw.dtype == Arguments::wide(dy.dtype) || dw.dtype == dy.dtype));
   multiply({dy, true}, {x}, dw, accumulate, 1.0F, scratch_.mine());
 }
 

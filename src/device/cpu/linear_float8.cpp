@@ -82,10 +82,10 @@ void CpuKernels::linear_fp8_backward_input(Stream&, Float8View dy, Float8View w,
 }
 
 void CpuKernels::linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) {
-  const Arguments arguments("linear_fp8_backward_weight", "dy [T,N], x [T,K] float8 with scales, dw [N,K] float32",
+  const Arguments arguments("linear_fp8_backward_weight", "dy [T,N], x [T,K] float8 with scales, dw [N,K] float32 or bfloat16",
                             {{"dy", dy.data}, {"x", x.data}, {"dw", dw}});
   arguments.require(matrices(dy.data, x.data, dw) && dy.data.shape[0] == x.data.shape[0] && dw.shape == Shape{dy.data.shape[1], x.data.shape[1]});
-  arguments.require(float8(dy, Float8Scaling::rows) && float8(x, Float8Scaling::rows) && dw.dtype == DType::f32);
+  arguments.require(float8(dy, Float8Scaling::rows) && float8(x, Float8Scaling::rows) && result_type(dw));
   Scratch& scratch = scratch_.mine();
   multiply_scaled(in_bfloat16(dy.data, true, Scratch::Use::left_codes, scratch), dy, in_bfloat16(x.data, false, Scratch::Use::right_codes, scratch), x, dw,
                   accumulate, scratch);

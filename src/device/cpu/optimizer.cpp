@@ -29,11 +29,11 @@ Constants<W> constants_of(const AdamWStep& step, double count, float gradient_fa
           static_cast<W>(step.eps)};
 }
 
-template <class W>
-TROUPE_VECTORISED void update(W* parameter, const W* gradient, W* first, W* second, const Constants<W>& c, std::int64_t begin, std::int64_t end) {
+template <class W, class G>
+TROUPE_VECTORISED void update(W* parameter, const G* gradient, W* first, W* second, const Constants<W>& c, std::int64_t begin, std::int64_t end) {
 #pragma GCC ivdep
   for (std::int64_t i = begin; i < end; ++i) {
-    const W g = gradient[i] * c.gradient_factor + c.decay * parameter[i];
+    const W g = static_cast<W>(widen(gradient[i])) * c.gradient_factor + c.decay * parameter[i];
     const W m = first[i] + (g - first[i]) * c.beta1_rest;
     const W v = second[i] * c.beta2 + g * g * c.beta2_rest;
     first[i] = m;
@@ -73,20 +73,23 @@ void CpuKernels::sum_squares(Stream&, TensorView x, double* sum) {
 
 void CpuKernels::adamw(Stream&, TensorView parameter, TensorView gradient, TensorView first, TensorView second, std::int64_t* count, const AdamWStep& step,
                        const Verdict* verdict) {
-  const Arguments arguments("adamw", "parameter, gradient, first, second of one shape, all float32 (or all float64)",
+  const Arguments arguments("adamw", "parameter, gradient, first, second of one shape, all float32 (or all float64); the gradient perhaps bfloat16",
                             {{"parameter", parameter}, {"gradient", gradient}, {"first", first}, {"second", second}});
-  for (const TensorView& view : {gradient, first, second}) arguments.require(view.shape == parameter.shape && view.dtype == parameter.dtype);
+  for (const TensorView& view : {first, second}) arguments.require(view.shape == parameter.shape && view.dtype == parameter.dtype);
+  const bool half = gradient.dtype == DType::bf16 && parameter.dtype == DType::f32;
+  arguments.require(gradient.shape == parameter.shape && (half || gradient.dtype == parameter.dtype));
   arguments.require(parameter.dtype == DType::f32 || parameter.dtype == DType::f64);
   if (verdict->outcome != VerdictOutcome::commit) return;
   ++*count;
-  const auto run = [&]<class W>(Type<W>) {
+  const auto run = [&]<class W, class G>(Type<W>, Type<G>) {
     const Constants<W> constants = constants_of<W>(step, static_cast<double>(*count), verdict->gradient_factor);
     in_parallel(parameter.shape.elements(), elements_a_thread, [&](std::int64_t begin, std::int64_t end) {
-      update(parameter.as<W>(), gradient.as<const W>(), first.as<W>(), second.as<W>(), constants, begin, end);
+      update(parameter.as<W>(), gradient.as<const G>(), first.as<W>(), second.as<W>(), constants, begin, end);
     });
   };
-  if (parameter.dtype == DType::f64) return run(Type<double>{});
-  run(Type<float>{});
+  if (parameter.dtype == DType::f64) return run(Type<double>{}, Type<double>{});
+  if (half) return run(Type<float>{}, Type<BFloat16>{});
+  run(Type<float>{}, Type<float>{});
 }
 
 void CpuKernels::average(Stream&, TensorView parameter, TensorView average, double decay, const Verdict* verdict) {

@@ -147,21 +147,23 @@ void CudaKernels::embedding(Stream& stream, TensorView tokens, TensorView table,
 }
 
 void CudaKernels::embedding_backward(Stream& stream, TensorView tokens, TensorView dout, TensorView dtable, bool accumulate) {
-  const Arguments arguments(device_, "embedding_backward", "tokens [T] int32, dout [T,D] floating, dtable [V,D] float32",
+  const Arguments arguments(device_, "embedding_backward", "tokens [T] int32, dout [T,D] floating, dtable [V,D] float32 or dout's",
                             {{"tokens", tokens}, {"dout", dout}, {"dtable", dtable}});
   arguments.require(tokens.shape.rank == 1 && tokens.dtype == DType::i32 && dtable.shape.rank == 2 && dout.shape == Shape{tokens.shape[0], dtable.shape[1]} &&
-                    dtable.dtype == DType::f32 && Arguments::floating(dout.dtype));
+                    (dtable.dtype == DType::f32 || dtable.dtype == dout.dtype) && Arguments::floating(dout.dtype));
   const cudaStream_t to = on(stream);
   const std::size_t bytes = embedding_backward_scratch(tokens.shape[0], dtable.shape[1]);
+  const bool half = dtable.dtype == DType::bf16;
   cuda::embedding_backward(to, {.tokens = tokens.as<std::int32_t>(),
                                 .dout = dout.data,
                                 .type = element_of(dout.dtype),
-                                .dtable = dtable.as<float>(),
+                                .dtable = half ? nullptr : dtable.as<float>(),
                                 .accumulate = accumulate,
                                 .count = tokens.shape[0],
                                 .vocabulary = dtable.shape[0],
                                 .columns = dtable.shape[1],
-                                .scratch = scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes)});
+                                .scratch = scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes),
+                                .bf16_dtable = half ? dtable.data : nullptr});
 }
 
 void CudaKernels::cross_entropy(Stream& stream, TensorView logits, TensorView labels, double grad_scale, VerdictSums* sums) {

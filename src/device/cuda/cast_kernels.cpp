@@ -24,7 +24,7 @@ void CudaKernels::written(const TensorView& codes) {
   }
 }
 
-void CudaKernels::cast_with_amax(cudaStream_t stream, const TensorView& x, const CastTarget& to) {
+void CudaKernels::cast_with_amax(cudaStream_t stream, const TensorView& x, const CastTarget& to, const NormOf* norm) {
   written(to.codes);
   CastTranspose call{.x = x.data,
                      .type = element_of(x.dtype),
@@ -35,7 +35,9 @@ void CudaKernels::cast_with_amax(cudaStream_t stream, const TensorView& x, const
                      .codes = to.codes.data,
                      .transposed = nullptr,
                      .scale = to.scale,
-                     .counts = to.counts};
+                     .counts = to.counts,
+                     .rstd = norm != nullptr ? norm->rstd.as<const float>() : nullptr,
+                     .norm_weight = norm != nullptr ? norm->weight.data : nullptr};
   if (to.codes.dtype == DType::e5m2) {  // a gradient: the weight's product wants it turned, right after
     const std::size_t bytes = to.codes.bytes();
     auto* place = turned_gradients_.of(stream, bytes + ScratchOfStreams::slack).take<std::byte>(bytes);
@@ -59,15 +61,18 @@ void CudaKernels::cast_fp8_with_amax(Stream& stream, TensorView x, const CastTar
   cast_with_amax(on(stream), x, to);
 }
 
-void CudaKernels::rms_norm_cast(Stream& stream, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) {
+void CudaKernels::rms_norm_cast(Stream& stream, TensorView x, TensorView w, double eps, TensorView y, bool keeps_y, TensorView rstd, const CastTarget& to) {
   const Arguments arguments(device_, "rms_norm_cast", "x [T,D], y and w [D] of one floating type, rstd [T] float32, codes of y's shape in float8",
                             {{"x", x}, {"w", w}, {"y", y}, {"rstd", rstd}, {"codes", to.codes}});
   require_target(arguments, y, to);
   arguments.require(x.shape == y.shape && x.dtype == y.dtype && w.shape == Shape{x.shape[1]} && w.dtype == x.dtype && rstd.shape == Shape{x.shape[0]} &&
                     rstd.dtype == DType::f32);
   zero(on(stream), to.amax);
+  if (!keeps_y) y.data = nullptr;
   norm(on(stream), x, w, eps, y, rstd, to.amax);
-  cast_with_amax(on(stream), y, to);
+  if (keeps_y) return cast_with_amax(on(stream), y, to);
+  const NormOf again{w, rstd};  // as it would have been stored: x is read twice, and y neither written nor read
+  cast_with_amax(on(stream), x, to, &again);
 }
 
 void CudaKernels::swiglu_cast(Stream& stream, TensorView gate, TensorView up, TensorView out, const CastTarget& to) {

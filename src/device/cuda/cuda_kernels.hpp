@@ -36,7 +36,7 @@ class CudaKernels final : public Kernels, public FusedKernels, public DrawsValue
   void linear_fp8_backward_weight(Stream&, Float8View dy, Float8View x, TensorView dw, bool accumulate) override;
 
   void cast_fp8(Stream&, TensorView x, const CastTarget& to) override;
-  void rms_norm_cast(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd, const CastTarget& to) override;
+  void rms_norm_cast(Stream&, TensorView x, TensorView w, double eps, TensorView y, bool keeps_y, TensorView rstd, const CastTarget& to) override;
   void swiglu_cast(Stream&, TensorView gate, TensorView up, TensorView out, const CastTarget& to) override;
   void linear_fp8_add(Stream&, Float8View x, Float8View w, TensorView residual, TensorView out) override;
   void cast_fp8_with_amax(Stream&, TensorView x, const CastTarget& to) override;
@@ -46,6 +46,7 @@ class CudaKernels final : public Kernels, public FusedKernels, public DrawsValue
                             float* dup_amax) override;
   void rotary_amax(Stream&, TensorView x, TensorView table, bool inverse, float* amax) override;
   void adamw_all(Stream&, std::span<const AdamWShard> shards, const Verdict* verdict) override;
+  void copy_shards(Stream&, std::span<const ShardCopy> shards, Float8Counts* counts) override;
   void scales_from_amaxes(Stream&, const float* amaxes, DType dtype, float* scales, std::size_t count) override;
 
   void rms_norm(Stream&, TensorView x, TensorView w, double eps, TensorView y, TensorView rstd) override;
@@ -81,8 +82,13 @@ class CudaKernels final : public Kernels, public FusedKernels, public DrawsValue
     const std::byte* data = nullptr;
     [[nodiscard]] bool holds(const TensorView& view, cudaStream_t on) const noexcept { return codes == view.data && bytes == view.bytes() && stream == on; }
   };
-  /// Codes from a value whose amax is known; the other layout as well where a gradient is cast.
-  void cast_with_amax(cudaStream_t stream, const TensorView& x, const CastTarget& to);
+  /// A norm that the cast does on the way.
+  struct NormOf {
+    const TensorView& weight;
+    const TensorView& rstd;
+  };
+  /// Codes from a value whose amax is known, or from its norm; the other layout as well where a gradient is cast.
+  void cast_with_amax(cudaStream_t stream, const TensorView& x, const CastTarget& to, const NormOf* norm = nullptr);
   void written(const TensorView& codes);
   static void zero(cudaStream_t stream, float* amax);
   void norm(cudaStream_t stream, const TensorView& x, const TensorView& w, double eps, const TensorView& y, const TensorView& rstd, float* amax);
@@ -104,6 +110,7 @@ class CudaKernels final : public Kernels, public FusedKernels, public DrawsValue
   Products products_;
   FusedAttention fused_attention_;
   std::vector<AdamWTensor> adamw_;  ///< kept, so that a step allocates nothing
+  std::vector<ShardCast> copies_;   ///< as well
 };
 
 }  // namespace troupe::cuda

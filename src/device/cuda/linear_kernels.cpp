@@ -66,9 +66,10 @@ void CudaKernels::linear_backward_input(Stream& stream, TensorView dy, TensorVie
 }
 
 void CudaKernels::linear_backward_weight(Stream& stream, TensorView dy, TensorView x, TensorView dw, bool accumulate) {
-  const Arguments arguments(device_, "linear_backward_weight", "dy [T,N], x [T,K] of one floating type, dw [N,K] float32", {{"dy", dy}, {"x", x}, {"dw", dw}});
+  const Arguments arguments(device_, "linear_backward_weight", "dy [T,N], x [T,K] of one floating type, dw [N,K] float32 or theirs",
+                            {{"dy", dy}, {"x", x}, {"dw", dw}});
   arguments.require(matrices(dy, x, dw) && dy.shape[0] == x.shape[0] && dw.shape == Shape{dy.shape[1], x.shape[1]});
-  arguments.require(Arguments::floating(dy.dtype) && x.dtype == dy.dtype && dw.dtype == DType::f32);
+  arguments.require(Arguments::floating(dy.dtype) && x.dtype == dy.dtype && (dw.dtype == DType::f32 || dw.dtype == dy.dtype));
   multiply(on(stream), {.rows = dy.shape[1],
                         .columns = x.shape[1],
                         .depth = dy.shape[0],
@@ -139,10 +140,10 @@ void CudaKernels::linear_fp8_backward_input(Stream& stream, Float8View dy, Float
 }
 
 void CudaKernels::linear_fp8_backward_weight(Stream& stream, Float8View dy, Float8View x, TensorView dw, bool accumulate) {
-  const Arguments arguments(device_, "linear_fp8_backward_weight", "dy [T,N], x [T,K] float8 with scales, dw [N,K] float32",
+  const Arguments arguments(device_, "linear_fp8_backward_weight", "dy [T,N], x [T,K] float8 with scales, dw [N,K] float32 or bfloat16",
                             {{"dy", dy.data}, {"x", x.data}, {"dw", dw}});
   arguments.require(matrices(dy.data, x.data, dw) && dy.data.shape[0] == x.data.shape[0] && dw.shape == Shape{dy.data.shape[1], x.data.shape[1]});
-  arguments.require(float8(dy) && float8(x) && dw.dtype == DType::f32);
+  arguments.require(float8(dy) && float8(x) && Arguments::floating(dw.dtype));
   const cudaStream_t to = on(stream);
   if (by_lines(dy, x)) return multiply_lines(to, {dy, true}, {x, false}, dw, accumulate);
   auto scratch = scratch_.of(to, dy.data.bytes() + ScratchOfStreams::slack + scale_room);

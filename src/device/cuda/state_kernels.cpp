@@ -107,24 +107,51 @@ void CudaKernels::adamw_all(Stream& stream, std::span<const AdamWShard> shards, 
     const AdamWStep& step = shards.front().step;
     adamw_.clear();
     for (const AdamWShard& shard : shards) {
-      const Arguments arguments(device_, "adamw", "parameter, gradient, first, second of one shape, all float32",
+      const Arguments arguments(device_, "adamw", "parameter, gradient, first, second of one shape, all float32 (the gradient perhaps bfloat16)",
                                 {{"parameter", shard.parameter}, {"gradient", shard.gradient}, {"first", shard.first}, {"second", shard.second}});
-      for (const TensorView& view : {shard.parameter, shard.gradient, shard.first, shard.second})
+      for (const TensorView& view : {shard.parameter, shard.first, shard.second})
         arguments.require(view.shape == shard.parameter.shape && view.dtype == DType::f32);
+      const bool half = shard.gradient.dtype == DType::bf16;
+      arguments.require(shard.gradient.shape == shard.parameter.shape && (half || shard.gradient.dtype == DType::f32));
       if (!alike(shard.step, step)) break;
       adamw_.push_back({.parameter = shard.parameter.as<float>(),
-                        .gradient = shard.gradient.as<float>(),
+                        .gradient = half ? nullptr : shard.gradient.as<float>(),
                         .first = shard.first.as<float>(),
                         .second = shard.second.as<float>(),
                         .elements = shard.parameter.shape.elements(),
                         .count = shard.count,
-                        .amax = shard.amax});
+                        .amax = shard.amax,
+                        .bf16_gradient = half ? shard.gradient.data : nullptr});
     }
     const AdamWConstants constants{step.learning_rate, step.beta1, step.beta2, step.eps, step.weight_decay, step.decoupled};
     const std::size_t bytes = adamw_scratch(adamw_.size());
     cuda::adamw(to, adamw_.data(), adamw_.size(), constants, nullptr, verdict, scratch_.of(to, bytes + ScratchOfStreams::slack).take<std::byte>(bytes));
     shards = shards.subspan(adamw_.size());
   }
+}
+
+/// One launch for all that suit it.
+void CudaKernels::copy_shards(Stream& stream, std::span<const ShardCopy> shards, Float8Counts* counts) {
+  const auto at = [](const TensorView& view) { return reinterpret_cast<std::uintptr_t>(view.data); };
+  copies_.clear();
+  for (const ShardCopy& shard : shards) {
+    const Arguments arguments(device_, "copy_shards", "from float32, to float8 with a scale or bfloat16 or float32 without, of one shape",
+                              {{"from", shard.from}, {"to", shard.to}});
+    const bool codes = shard.to.dtype == DType::e4m3 || shard.to.dtype == DType::e5m2;
+    arguments.require(shard.from.shape == shard.to.shape && shard.from.dtype == DType::f32 && codes == (shard.scale != nullptr));
+    const bool suits = at(shard.from) % 16 == 0 && (codes ? at(shard.to) % 8 == 0 : shard.to.dtype == DType::bf16 && at(shard.to) % 16 == 0);
+    if (!suits && codes) quantize(stream, shard.from, shard.scale, shard.to, counts);
+    if (!suits && !codes) cast(stream, shard.from, shard.to);
+    if (!suits) continue;
+    written(shard.to);
+    copies_.push_back({.from = shard.from.as<const float>(),
+                       .to = shard.to.data,
+                       .format = element_of(shard.to.dtype),
+                       .elements = shard.from.shape.elements(),
+                       .given_scale = shard.scale,
+                       .counts = codes ? counts : nullptr});
+  }
+  cast_shards(on(stream), copies_.data(), copies_.size());
 }
 
 void CudaKernels::scales_from_amaxes(Stream& stream, const float* amaxes, DType dtype, float* scales, std::size_t count) {

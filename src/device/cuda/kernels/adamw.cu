@@ -51,6 +51,18 @@ __device__ void update(float& parameter, float gradient, float& first, float& se
   parameter = parameter * c.keep - c.step_size * (first / (sqrtf(second) * c.root_factor + c.eps));
 }
 
+/// Four gradients from `at` on, a multiple of four.
+__device__ float4 gradients_at(const AdamWTensor& tensor, std::int64_t at) {
+  if (tensor.bf16_gradient == nullptr) return *reinterpret_cast<const float4*>(tensor.gradient + at);
+  const uint2 halves = *reinterpret_cast<const uint2*>(static_cast<const BFloat16*>(tensor.bf16_gradient) + at);
+  return make_float4(__uint_as_float(halves.x << 16U), __uint_as_float(halves.x & 0xffff0000U), __uint_as_float(halves.y << 16U),
+                     __uint_as_float(halves.y & 0xffff0000U));
+}
+
+__device__ float gradient_at(const AdamWTensor& tensor, std::int64_t at) {
+  return tensor.bf16_gradient == nullptr ? tensor.gradient[at] : widen(static_cast<const BFloat16*>(tensor.bf16_gradient)[at]);
+}
+
 /// A thread steps `rounds` vectors, `together` of them in flight at once.
 template <int rounds, int together>
 __global__ void __launch_bounds__(threads) adamw_kernel(const List list, const Constants* constants) {
@@ -68,7 +80,7 @@ __global__ void __launch_bounds__(threads) adamw_kernel(const List list, const C
       const std::int64_t at = begin + std::int64_t(round + i) * threads * quad;
       if (at + quad > tensor.elements) continue;
       p[i] = *reinterpret_cast<const float4*>(tensor.parameter + at);
-      g[i] = *reinterpret_cast<const float4*>(tensor.gradient + at);
+      g[i] = gradients_at(tensor, at);
       m[i] = *reinterpret_cast<const float4*>(tensor.first + at);
       v[i] = *reinterpret_cast<const float4*>(tensor.second + at);
     }
@@ -77,7 +89,7 @@ __global__ void __launch_bounds__(threads) adamw_kernel(const List list, const C
       const std::int64_t at = begin + std::int64_t(round + i) * threads * quad;
       if (at + quad > tensor.elements) {
         for (std::int64_t j = at; j < tensor.elements; ++j) {
-          update(tensor.parameter[j], tensor.gradient[j], tensor.first[j], tensor.second[j], c);
+          update(tensor.parameter[j], gradient_at(tensor, j), tensor.first[j], tensor.second[j], c);
           found = max(found, magnitude(tensor.parameter[j]));
           if (tensor.bf16 != nullptr) static_cast<BFloat16*>(tensor.bf16)[j] = narrow<BFloat16>(tensor.parameter[j]);
         }
@@ -108,7 +120,7 @@ void adamw(cudaStream_t stream, const AdamWTensor* tensors, std::size_t count, c
            void* scratch) {
   for (std::size_t i = 0; i < count; ++i) {
     const AdamWTensor& t = tensors[i];
-    if (!aligned(t.parameter) || !aligned(t.gradient) || !aligned(t.first) || !aligned(t.second) || !aligned(t.bf16, 8)) {
+    if (!aligned(t.parameter) || !aligned(t.gradient) || !aligned(t.first) || !aligned(t.second) || !aligned(t.bf16, 8) || !aligned(t.bf16_gradient, 8)) {
       refuse("adamw", "16-byte aligned tensors");
     }
   }

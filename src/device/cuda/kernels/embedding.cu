@@ -100,19 +100,20 @@ __global__ void __launch_bounds__(threads)
 
 /// A row of dtable: Σ over its occurrences [first, last) of the sorted list, in which the token's order is kept: those before its first whole
 /// group, the groups, those after. `sums`: of the groups.
-template <class T>
-__device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __restrict__ positions, const float* __restrict__ sums, bool vectors, float* to,
+template <class T, class Out>
+__device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __restrict__ positions, const float* __restrict__ sums, bool vectors, Out* to,
                           std::int64_t first, std::int64_t last) {
   const auto* dout = static_cast<const T*>(call.dout);
   if (vectors && first == last) {  // whole sectors a store: most rows of a large vocabulary do not occur
-    for (std::int64_t i = threadIdx.x * 4; i < call.columns; i += threads * 4) *reinterpret_cast<float4*>(to + i) = make_float4(0, 0, 0, 0);
+    constexpr int elements = 16 / sizeof(Out);
+    for (std::int64_t i = threadIdx.x * elements; i < call.columns; i += threads * elements) *reinterpret_cast<float4*>(to + i) = make_float4(0, 0, 0, 0);
     return;
   }
   if (!vectors) {
     for (std::int64_t i = threadIdx.x; i < call.columns; i += threads) {
-      float sum = call.accumulate ? to[i] : 0.0F;
+      float sum = call.accumulate ? widen(to[i]) : 0.0F;
       for (std::int64_t at = first; at < last; ++at) sum += widen(dout[positions[at] * call.columns + i]);
-      to[i] = sum;
+      to[i] = narrow<Out>(sum);
     }
     return;
   }
@@ -126,21 +127,22 @@ __device__ void write_row(const EmbeddingBackward& call, const std::int32_t* __r
       add_groups(sums, call.columns, i, group, groups, sum);
       add_rows<T>(call, positions, i, groups * group_size, last, sum);
     }
-    store8(to + i, pack<float>(sum));
+    store8(to + i, pack<Out>(sum));
   }
 }
 
 /// A block some rows of the table: their places in the sorted list are searched side by side.
-template <class T>
-__global__ void __launch_bounds__(threads) gather_kernel(const EmbeddingBackward call, const std::uint32_t* __restrict__ keys,
-                                                         const std::int32_t* __restrict__ positions, const float* __restrict__ sums, bool vectors) {
+template <class T, class Out>
+__global__ void __launch_bounds__(threads)
+    gather_kernel(const EmbeddingBackward call, const std::uint32_t* __restrict__ keys, const std::int32_t* __restrict__ positions,
+                  const float* __restrict__ sums, bool vectors, Out* dtable) {
   __shared__ std::int64_t begin[rows_a_block + 1];
   const std::int64_t row0 = std::int64_t(blockIdx.x) * rows_a_block;
   if (threadIdx.x <= rows_a_block) begin[threadIdx.x] = lower_bound(keys, call.count, static_cast<std::uint32_t>(row0 + threadIdx.x));
   __syncthreads();
   for (int i = 0; i < rows_a_block && row0 + i < call.vocabulary; ++i) {
     if (begin[i] == begin[i + 1] && call.accumulate) continue;
-    write_row<T>(call, positions, sums, vectors, call.dtable + (row0 + i) * call.columns, begin[i], begin[i + 1]);
+    write_row<T>(call, positions, sums, vectors, dtable + (row0 + i) * call.columns, begin[i], begin[i + 1]);
   }
 }
 
@@ -197,10 +199,15 @@ void embedding_backward(cudaStream_t stream, const EmbeddingBackward& call) {
   }
   with_floating("embedding_backward", call.type, [&](auto tag) {
     using T = decltype(tag);
-    const bool vectors = call.columns % width == 0 && aligned(call.dout) && aligned(call.dtable);
+    const bool vectors = call.columns % width == 0 && aligned(call.dout) && aligned(call.dtable) && aligned(call.bf16_dtable);
     const std::int64_t groups = vectors ? call.count / group_size : 0;
     if (groups > 0) group_kernel<T><<<grid(groups), threads, 0, stream>>>(call, sorted_keys, sorted_positions, sums);
-    gather_kernel<T><<<grid(ceil_div(call.vocabulary, rows_a_block)), threads, 0, stream>>>(call, sorted_keys, sorted_positions, sums, vectors);
+    const unsigned blocks = grid(ceil_div(call.vocabulary, rows_a_block));
+    if (call.bf16_dtable != nullptr) {
+      gather_kernel<T><<<blocks, threads, 0, stream>>>(call, sorted_keys, sorted_positions, sums, vectors, static_cast<BFloat16*>(call.bf16_dtable));
+    } else {
+      gather_kernel<T><<<blocks, threads, 0, stream>>>(call, sorted_keys, sorted_positions, sums, vectors, call.dtable);
+    }
   });
   check_launch("embedding_backward");
 }

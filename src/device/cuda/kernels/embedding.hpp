@@ -18,7 +18,8 @@ struct EmbeddingBackward {
   float* dtable;               ///< [vocabulary, columns]
   bool accumulate;
   std::int64_t count, vocabulary, columns;
-  void* scratch;  ///< embedding_backward_scratch(count, columns) bytes, 256-byte aligned
+  void* scratch;                ///< embedding_backward_scratch(count, columns) bytes, 256-byte aligned
+  void* bf16_dtable = nullptr;  ///< unless null: in place of dtable, each sum rounded once; 2 bytes an element
 };
 void embedding_backward(cudaStream_t stream, const EmbeddingBackward& call);
 [[nodiscard]] std::size_t embedding_backward_scratch(std::int64_t count, std::int64_t columns);

@@ -17,9 +17,10 @@ struct AdamWTensor {
   float* first;
   float* second;
   std::int64_t elements;
-  std::int64_t* count;    ///< steps taken by this parameter; advanced
-  float* amax = nullptr;  ///< max |parameter| after the step; left alone where there is none
-  void* bf16 = nullptr;   ///< the new parameter in bf16 as well: the shard's place in the next gather
+  std::int64_t* count;                  ///< steps taken by this parameter; advanced
+  float* amax = nullptr;                ///< max |parameter| after the step; left alone where there is none
+  void* bf16 = nullptr;                 ///< the new parameter in bf16 as well: the shard's place in the next gather
+  const void* bf16_gradient = nullptr;  ///< unless null: read instead of `gradient`; 8-byte aligned, 26 bytes an element in all
   double learning_rate_factor = 1.0;
   double weight_decay_factor = 1.0;
 };
@@ -49,7 +50,9 @@ struct ShardCast {
   Element format;  ///< bf16, e4m3 or e5m2
   std::int64_t elements;
   const float* amax = nullptr;
-  float* scale = nullptr;  ///< unless null: written, for fp8
+  float* scale = nullptr;              ///< unless null: written, for fp8
+  const float* given_scale = nullptr;  ///< fp8: in place of one of *amax
+  Float8Counts* counts = nullptr;      ///< fp8, unless null: added to, as quantize does
 };
 /// All shards with few launches (K11). 5 bytes an element for fp8, 6 for bf16.
 void cast_shards(cudaStream_t stream, const ShardCast* shards, std::size_t count);

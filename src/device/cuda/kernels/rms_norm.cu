@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(warps < 4 ? 128 : warps * lanes) rms_norm_kern
 #pragma unroll
     for (int j = 0; j < width; ++j) v[j] = v[j] * r * w[j];
     const Packed<T> stored = pack<T>(v);
-    store8(static_cast<T*>(call.y) + offset + column(i), stored);
+    if (call.y != nullptr) store8(static_cast<T*>(call.y) + offset + column(i), stored);
     unpack(stored, v);
 #pragma unroll
     for (float value : v) found = max(found, magnitude(value));
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(plain_threads) rms_norm_plain_kernel(const Rms
   std::uint32_t found = 0;
   for (std::int64_t i = threadIdx.x; i < call.columns; i += plain_threads) {
     const T value = narrow<T>(widen(x[i]) * r * widen(static_cast<const T*>(call.w)[i]));
-    static_cast<T*>(call.y)[offset + i] = value;
+    if (call.y != nullptr) static_cast<T*>(call.y)[offset + i] = value;
     found = max(found, magnitude(widen(value)));
   }
   if (call.amax != nullptr) raise_amax(call.amax, found);

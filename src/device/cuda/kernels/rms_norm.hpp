@@ -7,7 +7,7 @@ namespace troupe::cuda {
 struct RmsNorm {
   const void* x;  ///< [rows, columns]
   const void* w;  ///< [columns], of x's type
-  void* y;        ///< may be x
+  void* y;        ///< may be x; null: rstd and amax alone, as if it were stored
   float* rstd;    ///< [rows]
   Element type;   ///< fp32 or bf16
   std::int64_t rows, columns;

@@ -1,5 +1,6 @@
 // What happens to shards of gradients and parameters between the steps: their norm, their casts, their sum over ranks.
 #include "src/device/cuda/kernels/dispatch.cuh"
+#include "src/device/cuda/kernels/float8_counts.cuh"
 #include "src/device/cuda/kernels/optimizer.hpp"
 #include "src/device/cuda/kernels/reduce.cuh"
 #include "src/device/cuda/kernels/tensor_list.cuh"
@@ -18,7 +19,7 @@ struct SquaresRun {
   std::int64_t elements;
 };
 using Runs = TensorList<SquaresRun, 120>;
-using Casts = TensorList<ShardCast, 72>;
+using Casts = TensorList<ShardCast, 56>;  // kernels' parameters are at most 4 KiB
 
 /// fp32 squares are exact in fp64.
 __device__ double square(float x) { return static_cast<double>(x) * static_cast<double>(x); }
@@ -70,7 +71,8 @@ __global__ void __launch_bounds__(threads) finish_kernel(const double* partial, 
 
 template <Element E>
 __device__ void cast_chunk_to(const ShardCast& shard, std::int64_t begin) {
-  const float s = scale_of(*shard.amax, Float8<E>::largest);
+  const float s = shard.given_scale != nullptr ? *shard.given_scale : scale_of(*shard.amax, Float8<E>::largest);
+  std::uint32_t beyond = 0, strange = 0;
   if (begin == 0 && threadIdx.x == 0 && shard.scale != nullptr) *shard.scale = s;
   auto* to = static_cast<std::uint8_t*>(shard.to);
   Packed<float> loaded[2];
@@ -85,12 +87,18 @@ __device__ void cast_chunk_to(const ShardCast& shard, std::int64_t begin) {
     if (at + width <= shard.elements) {
       float v[width];
       unpack(loaded[i], v);
+#pragma unroll
+      for (float value : v) look_at<E>(value * s, beyond, strange);
       *reinterpret_cast<uint2*>(to + at) =
           make_uint2(to_float8<E>(v[0] * s, v[1] * s, v[2] * s, v[3] * s), to_float8<E>(v[4] * s, v[5] * s, v[6] * s, v[7] * s));
     } else {
-      for (std::int64_t j = at; j < shard.elements; ++j) to[j] = to_float8<E>(shard.from[j] * s);
+      for (std::int64_t j = at; j < shard.elements; ++j) {
+        look_at<E>(shard.from[j] * s, beyond, strange);
+        to[j] = to_float8<E>(shard.from[j] * s);
+      }
     }
   }
+  if (shard.counts != nullptr) tell(beyond, strange, shard.counts);
 }
 
 __device__ void cast_chunk_to_bf16(const ShardCast& shard, std::int64_t begin) {
@@ -175,7 +183,7 @@ void cast_shards(cudaStream_t stream, const ShardCast* shards, std::size_t count
   for (std::size_t i = 0; i < count; ++i) {
     const ShardCast& shard = shards[i];
     if (!aligned(shard.from) || !aligned(shard.to, shard.format == Element::bf16 ? 16 : 8)) refuse("cast_shards", "aligned shards");
-    if (shard.format != Element::bf16 && shard.amax == nullptr) refuse("cast_shards", "an amax for fp8");
+    if (shard.format != Element::bf16 && shard.amax == nullptr && shard.given_scale == nullptr) refuse("cast_shards", "an amax for fp8");
   }
   in_lists<Casts>(shards, count, cast_chunk, [&](const Casts& list, std::int64_t chunks, std::size_t) {
     if (chunks == 0) return;
