@@ -45,7 +45,10 @@ void Coordinator::join(const Letter<schema::Join>& letter) {
     rank.restored = restore_.newest().step;                                             // what it found does not matter: it is told what to load
     resting_.insert(rank.rank);
     dead_.erase(rank.rank);
-  } else if (phase_ != Phase::gathering) {
+  } else if (phase_ == Phase::gathering) {
+    if (rank.incarnation < lives_[rank.rank]) return;  // of a life that is over
+    dead_.erase(rank.rank);
+  } else {
     return raise({fmt::format("rank {} (pid {} on {}) joined a job that already runs", rank.rank.value(), rank.pid, rank.host), rank.rank});
   }
   members_.joined(rank);

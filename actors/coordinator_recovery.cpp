@@ -25,6 +25,13 @@ void Coordinator::process_ended(Rank rank, Fault fault) {
     if (phase_ == Phase::recovering) cause_.reset();
     return raise(std::move(fault));
   }
+  if (phase_ == Phase::gathering && options_.recovery.respawn) {  // before the first epoch: nothing is lost but its start
+    if (++deaths_[rank] < options_.recovery.attempts) {
+      events_.fault(fault.cause, rank, false);
+      return start_again(rank);
+    }
+    fault.cause += fmt::format("; its process has ended {} times before the run began (elastic.attempts)", deaths_[rank]);
+  }
   if (phase_ == Phase::draining && options_.recovery.elastic()) {  // all steps are told and saved: nobody needs it any more
     events_.fault(fault.cause + "; its work was done", rank, false);
     return;

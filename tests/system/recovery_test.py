@@ -58,6 +58,22 @@ class RecoveryTest(unittest.TestCase):
         self.assertGreaterEqual(epochs[1]["restore_step"], 16)
         self.assertEqual(len(journal(self.job, "recovered")), 1)  # how soon: benchmarks/run recovery
 
+    def test_a_process_that_dies_before_the_run_has_begun_is_started_again_and_nothing_else(self):
+        output = self.expect_the_undisturbed_run(self.start("--faults.rules", "site=letter kind=Join rank=2 action=crash"))
+        self.assertEqual([line["rank"] for line in journal(self.job, "respawn")], [2], output)
+        self.assertEqual([line["first_step"] for line in journal(self.job, "epoch")], [1], output)
+
+    def test_a_process_that_cannot_begin_ends_the_run_by_its_name(self):
+        code, output = finish(self.start("--faults.rules", "site=letter kind=Join rank=2 times=always action=crash"))
+        self.assertEqual(code, 1, output)
+        self.assertRegex(output, r"rank 2 \(pid \d+\) was killed by signal 9 \(Killed\); its process has ended 3 times before the run began \(elastic\.attempts\)")
+        self.assertEqual(self.job.workers(), [])
+
+    def test_a_process_that_dies_when_its_work_is_done_costs_nothing(self):
+        output = self.expect_the_undisturbed_run(self.start("--faults.rules", "site=letter kind=Stopped rank=1 action=crash"))
+        self.assertIn("was killed by signal 9 (Killed); its work was done", output)
+        self.assertEqual(journal(self.job, "respawn"), [])
+
     def test_two_die_at_once_and_one_of_them_again_while_the_run_recovers(self):
         process = self.start()
         self.job.wait_for_step(10, process)

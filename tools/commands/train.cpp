@@ -262,6 +262,10 @@ class Launch {
       const bool at_fault = end.rank && worker.first <= *end.rank && end.rank->value() < worker.first.value() + worker.ranks;
       const bool own_death = worker.signal != 0 && !worker.on_our_demand;
       if (worker.clean() || (!at_fault && !own_death && !end.ok)) continue;
+      if (end.ok && worker.signal != 0 && config_.elastic.recovers()) {  // all steps are told and saved
+        log_.warning(worker.describe() + "; its work was done");
+        continue;
+      }
       died = true;
       log_.error(fmt::format("{}; its log {} ends with:\n{}", worker.describe(), worker.log.string(), tail_of(worker.log, 9)));
     }
