@@ -26,7 +26,7 @@ done
 
 packages=(g++ cmake ninja-build ccache lld pkg-config git ca-certificates python3 python3-pip python3-venv iproute2
   libcaf-dev capnproto libcapnp-dev libssl-dev zlib1g-dev libzstd-dev libspdlog-dev libfmt-dev libgtest-dev libgmock-dev
-  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libicu-dev libcpp-httplib-dev libjs-dygraphs fortunes)
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libxxhash-dev libpcre2-dev libicu-dev libcpp-httplib-dev libjs-dygraphs libjs-sifter.js fortunes)
 # Ubuntu has Chromium as a snap alone: there the tests in a browser are left out.
 [ $browser = no ] || [ -z "$(apt-cache policy chromium-driver 2>/dev/null)" ] || packages+=(chromium chromium-driver python3-selenium)
 

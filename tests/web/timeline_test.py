@@ -1,3 +1,4 @@
+import json
 import re
 import unittest
 
@@ -140,6 +141,15 @@ class TimelineTest(BrowserTest):
         field.send_keys("nothing of this name", Keys.ENTER)
         self.assertEqual(self.text("matches"), "0 found")
         self.assertEqual(self.run_js("return searchSpans(viewer.timeline, 'backward >5s');")["count"], 0)
+        for words in (["ward"], ["L1"], ["L1", "backward"], ["GATHER", "l7"], ["step:2"], ["(", ".*"], ["l", "g"]):
+            found, held = self.run_js(f"""
+                const words = {json.dumps(words)}, {{header, spans}} = viewer.timeline, plain = words.filter((word) => !word.includes(':')).map((word) => word.toLowerCase());
+                const holds = (name) => plain.every((word) => (/^l[0-9]+$/.test(word) ? name.split(' ').includes(word) : name.includes(word)));
+                let held = 0;
+                for (let i = 0; i < spans.start.length; ++i) held += holds(header.names[spans.name[i]].toLowerCase()) && (plain.length > 0 || spans.step[i] === 2);
+                return [searchSpans(viewer.timeline, words.join(' ')).count, held];""")
+            self.assertEqual(found, held, words)
+            self.assertEqual(found == 0, "(" in words, words)
 
     def test_faults_and_changes_are_marked_and_say_what_they_were(self):
         self.small()

@@ -27,9 +27,10 @@ TEST(Pages, HoldTheirScriptsAndStylesAndNameNoOtherFile) {
   EXPECT_THROW((void)whole_page("nowhere"), std::out_of_range);
 }
 
-TEST(Pages, KeepTheLicenceOfTheLibraryThatDrawsCharts) {
+TEST(Pages, KeepTheLicencesOfTheirLibraries) {
   EXPECT_THAT(whole_page("dashboard"), HasSubstr("dygraphs"));
   EXPECT_THAT(whole_page("dashboard"), HasSubstr("LICENSE.txt (MIT) */"));
+  EXPECT_THAT(whole_page("timeline"), HasSubstr("Sifter, copyright (c) Brian Reavis and contributors, Apache licence 2.0"));
 }
 
 TEST(Pages, TakeDataThatCannotEndItsElement) {

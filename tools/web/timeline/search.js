@@ -1,5 +1,6 @@
 'use strict';
-// "gather L3 step:7 rank:1 lane:comm unit:2 micro:0 >5ms <1s outcome:failed": words are looked for in names, all must hold.
+// "gather L3 step:7 rank:1 lane:comm unit:2 micro:0 >5ms <1s outcome:failed": words are looked for in names by Sifter, all must hold.
+// A run has few names and many spans: the names are searched, and the spans go by the number of their name.
 
 const UNITS = {ns: 1, us: 1e3, 'µs': 1e3, ms: 1e6, s: 1e9};
 
@@ -21,16 +22,24 @@ function rangeOf(text) {
   return [Number(from), Number(until === undefined ? from : until)];
 }
 
+/// A byte a name: whether it holds all words.
+function searchNames(timeline, words) {
+  const {names} = timeline.header, found = new Uint8Array(names.length);
+  timeline.sifter = timeline.sifter || new Sifter(names.map((name) => ({name})), {diacritics: false});
+  // A word may also be the whole of what is asked of a name, as in "L1", which is not L12.
+  const exact = words.filter((word) => /^l\d+$/.test(word));
+  for (const {id} of timeline.sifter.search(words.join(' '), {fields: ['name'], conjunction: 'and'}).items) {
+    const parts = exact.length > 0 ? names[id].toLowerCase().split(/\s+/) : [];
+    if (exact.every((word) => parts.includes(word))) found[id] = 1;
+  }
+  return found;
+}
+
 /// {mask: a byte a span, list: the matches in the order of time} or null for an empty search.
 function searchSpans(timeline, text) {
   if (!text.trim()) return null;
   const {header, spans} = timeline, wanted = parseSearch(text);
-  const named = Uint8Array.from(header.names.map((name) => (wanted.words.every((word) => name.toLowerCase().includes(word)) ? 1 : 0)));
-  // A word may also be the whole of what is asked of a name, as in "L1", which is not L12.
-  const exact = wanted.words.filter((word) => /^l\d+$/.test(word));
-  header.names.forEach((name, i) => {
-    if (named[i] && exact.some((word) => !name.toLowerCase().split(/\s+/).includes(word))) named[i] = 0;
-  });
+  const named = searchNames(timeline, wanted.words);
   const numbers = ['step', 'micro', 'unit', 'epoch'].filter((key) => wanted.fields[key]).map((key) => [spans[key], ...rangeOf(wanted.fields[key])]);
   const outcome = wanted.fields.outcome === undefined ? -1 : ['ok', 'failed', 'halted'].indexOf(wanted.fields.outcome);
   const mask = new Uint8Array(spans.start.length);
