@@ -82,7 +82,9 @@ void Coordinator::report(const Letter<schema::StepReport>& letter) {
   if (const auto* record = std::get_if<StepRecord>(&joined)) {
     progress_at_ = runtime().clock.now();
     if (epoch_->unsealed.contains(step)) epoch_->seals.reported(step, record->total_tokens);
-    if (note_progress(*record)) guard(*record);
+    const bool news = note_progress(*record);
+    if (epoch_->unsealed.contains(step)) history_->pin(step);  // what is being saved may be gone back to
+    if (news) guard(*record);
   }
 }
 

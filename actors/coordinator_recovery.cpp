@@ -25,7 +25,7 @@ void Coordinator::process_ended(Rank rank, Fault fault) {
     if (phase_ == Phase::recovering) cause_.reset();
     return raise(std::move(fault));
   }
-  if (phase_ == Phase::gathering && options_.recovery.respawn) {  // before the first epoch: nothing is lost but its start
+  if (phase_ == Phase::gathering && options_.recovery.respawn && fault.signal != 0) {  // killed before the first epoch: nothing is lost but its start
     if (++deaths_[rank] < options_.recovery.attempts) {
       events_.fault(fault.cause, rank, false);
       return start_again(rank);
@@ -65,7 +65,7 @@ std::optional<std::string> Coordinator::recover() {
   const bool goes = cause_->process_gone && (options_.recovery.shrink || newcomers_.contains(*cause_->rank));
   if (cause_->process_gone && !goes && ++deaths_[*cause_->rank] >= most)
     return fmt::format("its process has ended {} times since step {} (elastic.attempts)", deaths_[*cause_->rank], history_->newest().value());
-  if (phase_ == Phase::preparing && !cause_->process_gone && ++failed_starts_ >= most)
+  if (phase_ == Phase::preparing && !cause_->process_gone && !cause_->restore_lost && ++failed_starts_ >= most)
     return fmt::format("{} epochs after step {} could not begin (elastic.attempts)", failed_starts_, history_->newest().value());
   if (goes)
     if (auto too_few = let_go(*cause_->rank, cause_->cause)) return too_few;

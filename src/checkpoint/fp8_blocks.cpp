@@ -42,7 +42,7 @@ Result<std::array<std::int64_t, 2>> block_of(const json& how, const fs::path& fo
 
 bool says_fp8_blocks(Storage& storage, const fs::path& folder) {
   const json how = quantization_of(storage, folder);
-  return how.is_object() && how.value("quant_method", json()) == "fp8" && how.contains("weight_block_size");
+  return how.is_object() && how.value("quant_method", json()) == "fp8";
 }
 
 Result<void> join_fp8_scales(ForeignTensors& found, Storage& storage, const fs::path& folder) {

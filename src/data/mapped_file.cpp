@@ -26,7 +26,8 @@ Result<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   return std::unique_ptr<MappedFile>(new MappedFile({path, size, facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec, path}, facts.st_ino, memory));
 }
 
-/// The kernel copies, and tells of a page that is not there. Where it is forbidden to (a seccomp filter) what is left is to look at the size before.
+/// The kernel copies, and tells of a page that is not there; of the last page that is, what lay behind the end is zeros, so the size is looked at too.
+/// Where the kernel is forbidden to copy (a seccomp filter) what is left is to look at the size before.
 bool MappedFile::copy(std::uint64_t offset, std::span<std::byte> out) const noexcept {
   const pid_t self = getpid();
   const auto* from = static_cast<const std::byte*>(memory_) + offset;
@@ -38,13 +39,17 @@ bool MappedFile::copy(std::uint64_t offset, std::span<std::byte> out) const noex
     from += got;
     out = out.subspan(static_cast<std::size_t>(got));
   }
-  return true;
+  return is_whole();
+}
+
+bool MappedFile::is_whole() const noexcept {
+  struct stat now {};
+  const bool named = stat(file_.path.c_str(), &now) == 0 && now.st_ino == inode_;  // a file without a name is not cut off any more
+  return !named || static_cast<std::uint64_t>(now.st_size) >= file_.bytes;
 }
 
 bool MappedFile::copy_unguarded(const std::byte* from, std::span<std::byte> out) const noexcept {
-  struct stat now {};
-  const bool named = stat(file_.path.c_str(), &now) == 0 && now.st_ino == inode_;  // a file without a name is not cut off any more
-  if (named && static_cast<std::uint64_t>(now.st_size) < file_.bytes) return false;
+  if (!is_whole()) return false;
   std::memcpy(out.data(), from, out.size());
   return true;
 }

@@ -32,6 +32,7 @@ class MappedFile {
 
  private:
   MappedFile(DataFile file, std::uint64_t inode, void* memory) : file_(std::move(file)), inode_(inode), memory_(memory) {}
+  [[nodiscard]] bool is_whole() const noexcept;
   [[nodiscard]] bool copy_unguarded(const std::byte* from, std::span<std::byte> out) const noexcept;
   DataFile file_;
   std::uint64_t inode_;

@@ -1,5 +1,6 @@
 #include "src/model/model_description.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -32,6 +33,12 @@ std::vector<double> rotary_table(const RotarySettings& settings, std::int64_t se
     }
   }
   return table;
+}
+
+bool ModelDescription::ties() const noexcept {
+  return std::ranges::any_of(units, [](const UnitDescription& unit) {
+    return std::ranges::any_of(unit.parameters, [](const ParameterDescription& p) { return !p.tied_to.empty(); });
+  });
 }
 
 std::int64_t ModelDescription::parameter_count() const noexcept {

@@ -56,6 +56,8 @@ struct ModelDescription {
   RotarySettings rotary;
   std::vector<UnitDescription> units;  ///< 0 embedding, 1…layers blocks, layers + 1 head
 
+  /// Whether a parameter's memory is another's.
+  [[nodiscard]] bool ties() const noexcept;
   /// Every tied pair once.
   [[nodiscard]] std::int64_t parameter_count() const noexcept;
   /// Of a training step: 6 (N − N_embedding) + 12 L H d S. Source: torchtitan; no causal halving.

@@ -34,6 +34,7 @@ void check(const ModelDescription& model, const TrainingOptions& o) {
   if (o.gradient != DType::f32 && o.gradient != DType::bf16) refuse("gradients in " + std::string(name_of(o.gradient)) + "; they are float32 or bfloat16");
   if (o.gradient == DType::bf16 && (!o.gradients_stay() || o.replicas > 1 || o.compute != DType::bf16))
     refuse("gradients in bfloat16, but something is added to them: they need one rank, one micro-batch, the step behind the backward pass, and bfloat16");
+  if (o.gradient == DType::bf16 && model.ties()) refuse("gradients in bfloat16, but those of tied parameters are added to each other");
 }
 
 UnitCost cost_of_unit(const ModelDescription& model, const WeightLayout& layout, const TapeSizes& sizes, const KeptSteps& kept, std::size_t u) {
@@ -131,7 +132,7 @@ TrainingEstimate estimate_training(const ModelDescription& model, const Training
   check(model, options);
   const TapeSizes sizes = sizes_of(options);
   TrainingEstimate e{.layout = lay_out_weights(model, sizes, options.float8, options.world), .tapes = {}, .kept = {}, .units = {}, .memory = {}};
-  for (LaidParameter& p : e.layout.parameters) p.gradient = !p.description.vector && !any_tied(e.layout) ? options.gradient : DType::f32;
+  for (LaidParameter& p : e.layout.parameters) p.gradient = p.description.vector ? DType::f32 : options.gradient;
   e.kept = choose_kept(model, e.layout, sizes, options.recompute);
   e.tapes = plan_tapes(model, e.layout, sizes, {.kept = e.kept});
   if (options.evaluation.rows > 0) {

@@ -106,6 +106,9 @@ TEST(WeightGradients, AreRefusedInBfloat16WhereSomethingIsAddedToThem) {
   refused([](TrainingOptions& o) { o.compute = DType::f32; });
   refused([](TrainingOptions& o) { o.gradients_in_place = false; });
   (void)estimate_training(llama3("tiny"), options(DType::bf16));
+  ModelDescription tied = llama3("tiny");
+  tied.units.back().parameters.back().tied_to = "tok_embeddings.weight";
+  EXPECT_THROW((void)estimate_training(tied, options(DType::bf16)), std::invalid_argument);
 }
 
 }  // namespace

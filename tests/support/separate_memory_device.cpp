@@ -196,7 +196,7 @@ std::unique_ptr<Buffer> SeparateMemoryDevice::allocate(std::size_t bytes, Placem
 }
 
 std::byte* SeparateMemoryDevice::reach(const void* address) const {
-  auto* const p = static_cast<std::byte*>(const_cast<void*>(address));
+  auto* const p = const_cast<std::byte*>(static_cast<const std::byte*>(address));
   if (addresses_.holds(p)) return real_.begin + (p - addresses_.begin);
   if (pinned_.holds(p)) return p;
   throw std::logic_error("a kernel was given memory that is neither the device's nor pinned");

@@ -111,7 +111,7 @@ class HostsTest(unittest.TestCase):
     def agent(self, hosts, node):
         """`troupe train` on one of them, and its process there."""
         process = hosts.start(node, [TROUPE, "train", self.job.config, "--nproc", 1, "--nnodes", 2, "--node-rank", node, "--comm.interface", hosts.interface,
-                                     "--checkpoint.no_enable", "--elastic.policy", "respawn", "--elastic.memory_interval", 4, "--training.steps", 600])
+                                     "--checkpoint.no_enable", "--elastic.policy", "respawn", "--elastic.memory_interval", 4, "--training.steps", 1500])
         self.addCleanup(process.kill)
         return process
 
@@ -136,7 +136,7 @@ class HostsTest(unittest.TestCase):
         self.assertEqual(len(epochs), 4)
         for epoch in epochs[1:]:
             self.assertRegex(epoch["restored_from"], r"the snapshot of step \d+ in memory")
-        self.train_on_one_host("--checkpoint.no_enable", "--training.steps", 600)
+        self.train_on_one_host("--checkpoint.no_enable", "--training.steps", 1500)
         self.assertEqual(told(self.job), told(self.other))
 
     def test_shared_memory_between_two_hosts_is_refused_with_their_names(self):

@@ -22,7 +22,7 @@ def children(pid):
 
 
 class NodesTest(unittest.TestCase):
-    STEPS = 400
+    STEPS = 1000  # a signal of the test comes long before the end, also from a busy machine
 
     @classmethod
     def setUpClass(cls):

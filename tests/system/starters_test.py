@@ -16,7 +16,7 @@ def free_port():
     """A port whose successor is free too. Below those that the system gives to connections: nobody is handed it before the job listens there."""
     lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
-        port = random.randrange(10000, lowest - 1)
+        port = random.randrange(1100, lowest - 1) if lowest > 1200 else random.randrange(20000, 60000)
         with socket.socket() as first, socket.socket() as second:
             try:
                 first.bind(("127.0.0.1", port))

@@ -104,7 +104,8 @@ class DashboardHistoryTest(BrowserTest):
             self.assertEqual((left, right), (0, 0))
         with self.subTest("drawn for what the screen has to show, not for what the run did"):
             whole, few = self.run_js(DRAWING)
-            self.assertLess(whole / few, 10, f"{whole:.1f} ms, and {few:.1f} ms where each point is one step")
+            points, columns = self.run_js("return [charts[0].steps.length, charts[0].columns()];")
+            self.assertLessEqual(points, columns + 1)
         with self.subTest("the launcher keeps numbers and no lines"):
             size = (self.job.run / "metrics.jsonl").stat().st_size / 2**20
             self.assertLess(grown, 0.75 * size, f"MiB for {size:.0f} MiB of metrics.jsonl")

@@ -56,12 +56,17 @@ Result<Calibration> corrections(const SimulateRequest& request, const ClusterMod
   return Calibration{.device = cluster.device, .factors = {}, .report = {}};
 }
 
-/// What the configuration asks for and a simulated step has not.
-void tell_what_is_left_out(const JobConfig& config) {
+/// What the configuration asks for and a simulated step has not, and where the times of its operations come from.
+void tell_assumptions(const JobConfig& config, const Calibration& measured, const ClusterModel& cluster) {
   const auto tell = [](const char* what) { std::printf("left out: %s\n", what); };
   if (!config.faults.rules.empty()) tell("fault rules (--death-every HOURS shows what deaths cost)");
   if (!config.live.changes.empty()) tell("planned changes (--change KEY=VALUE shows what one does)");
   if (config.validation.enable) tell("validations");
+  for (const std::string& line : measured.report) std::printf("profile: %s\n", line.c_str());
+  if (measured.report.empty() && !cluster.device.gpu())
+    std::printf(
+        "no profile: rates of \"%s\" are assumed, and another machine's may be half or twice as high; a short run here with --profile RUN measures them\n",
+        cluster.device.name.c_str());
 }
 
 int simulate(const SimulateRequest& request) {
@@ -79,6 +84,7 @@ int simulate(const SimulateRequest& request) {
   options.steps = request.steps;
   options.unfolded = request.unfolded;
   options.trace = request.trace;
+  if (!request.json) tell_assumptions(*config, *measured, *cluster);
   if (request.death_hours > 0) {
     const auto forecast = forecast_faults(*config, options, request.death_hours * 3600, request.intervals);
     if (!forecast) return refuse("simulate", forecast.error());
@@ -98,12 +104,6 @@ int simulate(const SimulateRequest& request) {
     std::fputs(simulation_json(*result).c_str(), stdout);
     return exit_done;
   }
-  tell_what_is_left_out(*config);
-  for (const std::string& line : measured->report) std::printf("profile: %s\n", line.c_str());
-  if (measured->report.empty() && !cluster->device.gpu())
-    std::printf(
-        "no profile: rates of \"%s\" are assumed, and another machine's may be half or twice as high; a short run here with --profile RUN measures them\n",
-        cluster->device.name.c_str());
   std::fputs(simulation_text(*result).c_str(), stdout);
   if (!request.trace.empty()) std::printf("timeline: %s\n", request.trace.c_str());
   return exit_done;
@@ -153,7 +153,8 @@ void ForesightCommands::add_to(CLI::App& app, const std::string& footer) {
       ->add_option(
           "--change", simulate_.changes,
           "KEY=VALUE, as `troupe set` changes a live run by a new epoch (may be given again): the steps before and after, and what the change itself takes")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->excludes("--death-every");
   command->add_option("--intervals", simulate_.intervals, "steps between snapshots, with --death-every")->delimiter(',')->check(CLI::PositiveNumber);
   command->footer(footer + cluster_help);
   command =

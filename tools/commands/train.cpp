@@ -250,7 +250,7 @@ class Launch {
     hosts_.end({.ok = end.ok, .cause = end.cause, .patience = patience});
     workers_.stop(patience, &signals_);
     std::optional<int> cut_short = workers_.cut_short();
-    if (!cut_short) cut_short = await_hosts(patience);
+    if (!cut_short) cut_short = await_hosts(patience + std::chrono::seconds{5});  // they, too, kill at the end of their patience, and tell of it then
     if (cut_short) {
       log_.warning(fmt::format("{} while the workers end: stopping at once", ::strsignal(*cut_short)));
       return 128 + *cut_short;

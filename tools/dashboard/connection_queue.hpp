@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,7 +17,8 @@ namespace troupe {
 /// bounded: whoever opens more waits in the listening socket and takes neither memory nor descriptors of this process.
 class ConnectionQueue final : public httplib::TaskQueue {
  public:
-  ConnectionQueue(std::size_t most_threads, std::size_t most_waiting) : most_threads_(most_threads), most_waiting_(most_waiting) {}
+  /// Starts the first thread. Throws std::system_error where the system gives none.
+  ConnectionQueue(std::size_t most_threads, std::size_t most_waiting) : most_threads_(most_threads), most_waiting_(most_waiting) { start_thread(); }
   ~ConnectionQueue() override { end(); }
   ConnectionQueue(const ConnectionQueue&) = delete;
   ConnectionQueue& operator=(const ConnectionQueue&) = delete;
@@ -26,7 +28,7 @@ class ConnectionQueue final : public httplib::TaskQueue {
     std::unique_lock lock(mutex_);
     room_.wait(lock, [this] { return waiting_.size() < most_waiting_; });
     waiting_.push_back(std::move(serve));
-    if (idle_ < waiting_.size() && threads_.size() < most_threads_) threads_.emplace_back([this] { run(); });
+    if (idle_ < waiting_.size() && threads_.size() < most_threads_) start_thread();
     work_.notify_one();
     using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>{}));
     return static_cast<Taken>(true);
@@ -35,6 +37,14 @@ class ConnectionQueue final : public httplib::TaskQueue {
   void shutdown() override { end(); }
 
  private:
+  /// Where the system gives no thread, those that are there serve what waits; a server without any does not begin.
+  void start_thread() {
+    try {
+      threads_.emplace_back([this] { run(); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;
+    }
+  }
   void run() {
     std::unique_lock lock(mutex_);
     for (;;) {

@@ -22,9 +22,9 @@ std::size_t attention_of(const TrainingEstimate& estimate) {
 /// Of the largest product by rows and columns, whose operands are widened for the time that it takes.
 std::size_t lines_of(const TrainingEstimate& estimate) {
   std::size_t most = 0;
-  const auto look_at = [&](const UnitLayout& unit, const Instruction& i) {
+  const auto look_at = [&](const TapePlan& tapes, const UnitLayout& unit, const Instruction& i) {
     const auto values = [&](std::size_t operand) {
-      const TapeBuffer& buffer = estimate.tapes.buffers[static_cast<std::size_t>(i.operands[operand])];
+      const TapeBuffer& buffer = tapes.buffers[static_cast<std::size_t>(i.operands[operand])];
       return static_cast<std::size_t>(buffer.rows * buffer.cols);
     };
     const auto weight = [&] {
@@ -35,9 +35,10 @@ std::size_t lines_of(const TrainingEstimate& estimate) {
       most = std::max(most, line_product_scratch(values(0), weight()));
     if (i.code == InstructionCode::linear_fp8_backward_weight) most = std::max(most, line_product_scratch(values(0), values(2)));
   };
-  for (const auto* direction : {&estimate.tapes.forward, &estimate.tapes.backward})
-    for (std::size_t u = 0; u < direction->size(); ++u)
-      for (const Instruction& i : (*direction)[u]) look_at(estimate.layout.units[u], i);
+  for (const TapePlan* tapes : {&estimate.tapes, &estimate.evaluation})
+    for (const auto* direction : {&tapes->forward, &tapes->backward})
+      for (std::size_t u = 0; u < direction->size(); ++u)
+        for (const Instruction& i : (*direction)[u]) look_at(*tapes, estimate.layout.units[u], i);
   return most;
 }
 
@@ -46,10 +47,11 @@ std::size_t lines_of(const TrainingEstimate& estimate) {
 std::size_t kernel_scratch_of(const TrainingEstimate& estimate) {
   if (estimate.layout.recipe != Float8Recipe::tensorwise) return products_workspace + std::max(lines_of(estimate), attention_of(estimate));
   std::size_t values = 0, gradients = 0, weights = 0;
-  for (const TapeBuffer& buffer : estimate.tapes.buffers) {
-    if (buffer.dtype == DType::e4m3) values = std::max(values, buffer.bytes);
-    if (buffer.dtype == DType::e5m2) gradients = std::max(gradients, buffer.bytes);
-  }
+  for (const TapePlan* tapes : {&estimate.tapes, &estimate.evaluation})
+    for (const TapeBuffer& buffer : tapes->buffers) {
+      if (buffer.dtype == DType::e4m3) values = std::max(values, buffer.bytes);
+      if (buffer.dtype == DType::e5m2) gradients = std::max(gradients, buffer.bytes);
+    }
   for (const LaidParameter& p : estimate.layout.parameters)
     if (p.fp8) weights = std::max(weights, static_cast<std::size_t>(p.description.elements()));
   return products_workspace + values + gradients + std::max(weights, attention_of(estimate));

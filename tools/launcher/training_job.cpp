@@ -185,6 +185,10 @@ Result<TrainingJob> plan_training(const JobConfig& config, std::uint32_t rank, s
                     "\"bfloat16\", optimizer.early_step_in_backward = false; ranks: {}, micro-batches: {}, type: {}, early step: {}. Change these, or set it "
                     "to \"float32\"",
                     world, job.options.micro_batches, config.training.mixed_precision_param, job.options.step_in_backward)};
+  if (job.options.gradient == DType::bf16 && job.model.ties())
+    return Error{
+        "training.weight_gradients = \"bfloat16\" is for models in which no gradient is added to another, and the output's is added to the embedding's in " +
+        job.model.name + ": set it to \"float32\", or model.tied_embeddings = false"};
   if (evaluation_batches > 0)
     job.options.evaluation = {static_cast<std::uint32_t>(config.validation.local_batch_size), static_cast<std::uint32_t>(config.validation.seq_len),
                               config.data.isolate_documents};

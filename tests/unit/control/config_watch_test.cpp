@@ -23,7 +23,7 @@ struct ConfigWatchTest : ::testing::Test {
 
 TEST_F(ConfigWatchTest, TellsWhatWasEditedOnce) {
   EXPECT_FALSE(look_after(ConfigWatch::settles)) << "not touched";
-  write("[optimizer]\nlr = 5e-4\n[training]\nsteps = 100\n");
+  write("[optimizer]\nlr = 5e-4  # edited\n[training]\nsteps = 100\n");
   EXPECT_FALSE(look_after(ConfigWatch::settles)) << "just touched";
   const auto edits = look_after(ConfigWatch::settles);
   ASSERT_TRUE(edits && *edits);
@@ -35,7 +35,7 @@ TEST_F(ConfigWatchTest, AFileThatIsStillBeingWrittenIsNotTakenForWhole) {
   write("[optimizer]\n");  // all that is there is right, and would set the learning rate back to what it is by itself
   EXPECT_FALSE(look_after(ConfigWatch::settles));
   EXPECT_FALSE(look_after(ConfigWatch::settles / 2));
-  write("[optimizer]\nlr = 5e-4\n[training]\nsteps = 100\n");
+  write("[optimizer]\nlr = 5e-4  # edited\n[training]\nsteps = 100\n");
   EXPECT_FALSE(look_after(ConfigWatch::settles));
   const auto edits = look_after(ConfigWatch::settles);
   ASSERT_TRUE(edits && *edits);

@@ -238,6 +238,7 @@ TEST(DashboardFuzz, HostileRequestsNeverCrashHangOrGrowTheLauncherAndChangeNothi
   for (int round = 1; round <= rounds && !::testing::Test::HasFailure(); ++round) {
     {
       std::vector<std::jthread> threads;
+      threads.reserve(strangers.size());
       for (Stranger& stranger : strangers)
         threads.emplace_back([&stranger, until = messages * static_cast<std::uint64_t>(round) / rounds / strangers.size()] {
           while (stranger.tally.requests < until && !::testing::Test::HasFailure()) stranger.visit();
