@@ -137,7 +137,7 @@ class ElasticTest(unittest.TestCase):
 
     def test_what_is_edited_in_the_file_changes_the_run_all_or_nothing(self):
         job = self.job(steps=ENDLESS)
-        process = self.start(job, "--nproc", 2)
+        process = self.start(job, "--nproc", 2, "--lr_scheduler.total_steps", ENDLESS)  # whenever the change comes, the rate has hardly fallen
         job.wait_for_step(5, process)
         text = job.config.read_text()
         job.config.write_text(text.replace("lr = 1e-3", "lr = 5e-4").replace("dim = 32", "dim = 64"))
