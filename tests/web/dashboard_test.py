@@ -52,13 +52,15 @@ class DashboardTest(BrowserTest):
 
     def test_it_shows_charts_ranks_and_the_journal_of_a_run(self):
         self.open()
-        self.assertIn("step", self.text("headline"))
+        # The parts of the page are asked for one by one, and come in any order.
+        self.until(lambda: "step" in self.text("headline"), "the headline")
         self.assertNotIn("token", self.driver.current_url, "the token does not stay in the address")
         self.assertEqual(len(self.driver.find_elements(By.CSS_SELECTOR, "#charts figure")), 6)
-        self.assertRegex(self.driver.find_element(By.CSS_SELECTOR, "#charts output").text, r"^\d(\.\d+)? at step \d+$")
-        self.assertEqual(len(self.driver.find_elements(By.CSS_SELECTOR, "#ranks tbody tr")), 2)
-        self.assertIn("epoch", self.text("journal"))
-        self.assertRegex(self.text("heat-scale"), r"median \d+\.\d+ ms, longest")
+        newest = lambda: self.driver.find_element(By.CSS_SELECTOR, "#charts output").text
+        self.until(lambda: re.search(r"^\d(\.\d+)? at step \d+$", newest()), "the newest step in numbers")
+        self.until(lambda: len(self.driver.find_elements(By.CSS_SELECTOR, "#ranks tbody tr")) == 2, "two ranks")
+        self.until(lambda: "epoch" in self.text("journal"), "the journal")
+        self.until(lambda: re.search(r"median \d+\.\d+ ms, longest", self.text("heat-scale")), "the heat map's scale")
         painted = self.run_js("""
             const heat = document.getElementById('heat'), seen = new Set(heat.getContext('2d').getImageData(60, 2, heat.width - 70, 1).data);
             const chart = document.querySelector('#charts canvas'), line = chart.getContext('2d').getImageData(60, 0, chart.width - 70, chart.height).data;
