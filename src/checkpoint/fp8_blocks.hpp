@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// Whether the folder's config.json says that its weights are fp8 with a scale for each block (quantization_config: quant_method fp8, weight_block_size).
+/// Whether the folder's config.json says that its weights are fp8 with a scale for each block (quantization_config: quant_method fp8).
 [[nodiscard]] bool says_fp8_blocks(Storage& storage, const std::filesystem::path& folder);
 
 /// Weights in F8_E4M3 with fp32 scales by block, as DeepSeek's and other folders of Hugging Face hold them: value = code × NAME_scale_inv[row / block rows]

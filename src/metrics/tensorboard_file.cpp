@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "src/base/host_name.hpp"
 #include "src/metrics/crc32c.hpp"
 
 namespace troupe {
@@ -71,11 +72,6 @@ std::string record_of(std::string_view event) {
   record += event;
   put_fixed(record, masked_crc(event));
   return record;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
 }  // namespace

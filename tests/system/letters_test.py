@@ -2,7 +2,7 @@
 import unittest
 
 from job import Job, finish
-from recovery_test import journal, told
+from recovery_test import journal, told, undisturbed
 
 
 class LettersTest(unittest.TestCase):
@@ -10,11 +10,7 @@ class LettersTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        job = Job(steps=cls.STEPS, checkpoint=False)
-        code, output = job.train("--nproc", 2)
-        assert code == 0, output
-        cls.undisturbed = told(job)
-        job.remove()
+        cls.undisturbed = undisturbed(cls.STEPS, 2)
 
     def train(self, rule, *arguments, checkpoint=False, patience=60):
         """A run with this rule, which must have fired: its output. `patience`: seconds until a step that does not end ends the epoch."""

@@ -6,7 +6,7 @@ import time
 import unittest
 
 from job import Job, alive, finish, wait_until
-from recovery_test import RESPAWN, journal, told
+from recovery_test import RESPAWN, journal, told, undisturbed
 
 # As between hosts: what their processes share is the network alone.
 BETWEEN_HOSTS = ("--comm.collectives", "transport")
@@ -26,11 +26,7 @@ class NodesTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        job = Job(steps=cls.STEPS, checkpoint=False)
-        code, output = job.train("--nproc", 2)
-        assert code == 0, output
-        cls.undisturbed = told(job)
-        job.remove()
+        cls.undisturbed = undisturbed(cls.STEPS, 2)
 
     def start_node(self, node, *arguments, nodes=2):
         process = self.job.start("--nproc", 1, "--nnodes", nodes, "--node-rank", node, *BETWEEN_HOSTS, *arguments)
@@ -90,12 +86,9 @@ class NodesTest(unittest.TestCase):
         self.assertEqual(told(self.job), self.undisturbed)
 
     def test_a_host_that_dies_goes_on_from_the_copy_of_its_snapshots_on_another_agent(self):
-        undisturbed = Job(steps=self.STEPS, checkpoint=False)
-        self.addCleanup(undisturbed.remove)
-        code, output = undisturbed.train("--nproc", 3)
-        self.assertEqual(code, 0, output)
+        whole = undisturbed(self.STEPS, 3)
         self.expect_to_outlive_the_host(2, self.start(*RESPAWN, "--elastic.memory_interval", 4, nodes=3))
-        self.assertEqual(told(self.job), told(undisturbed))
+        self.assertEqual(told(self.job), whole)
 
     def test_a_fault_rule_fires_once_on_another_host(self):
         self.expect_the_undisturbed_run(self.start(*RESPAWN, "--elastic.memory_interval", 4, "--faults.rules", "site=process rank=1 step=33 action=crash"))

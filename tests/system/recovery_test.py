@@ -17,16 +17,23 @@ def journal(job, event):
     return [line for line in whole_lines(job.run / "journal.jsonl") if line["event"] == event]
 
 
+def undisturbed(steps, ranks):
+    """What a run of so many steps tells that nothing happens to."""
+    job = Job(steps=steps, checkpoint=False)
+    try:
+        code, output = job.train("--nproc", ranks)
+        assert code == 0, output
+        return told(job)
+    finally:
+        job.remove()
+
+
 class RecoveryTest(unittest.TestCase):
     STEPS = 800  # some 3 s: a signal of the test comes long before the end, also from a busy machine
 
     @classmethod
     def setUpClass(cls):
-        job = Job(steps=cls.STEPS, checkpoint=False)
-        code, output = job.train("--nproc", 4)
-        assert code == 0, output
-        cls.undisturbed = told(job)
-        job.remove()
+        cls.undisturbed = undisturbed(cls.STEPS, 4)
 
     def start(self, *arguments, checkpoint=False, every=4):
         self.job = Job(steps=self.STEPS, checkpoint=checkpoint)

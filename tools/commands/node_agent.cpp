@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "src/base/clock.hpp"
+#include "src/base/host_name.hpp"
 #include "src/base/log.hpp"
 #include "src/runtime/directory.hpp"
 #include "tools/launcher/bell_queue.hpp"
@@ -28,12 +29,6 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::seconds orphans_patience{3};  ///< for workers to end by themselves once the launcher is gone
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 /// What the other threads have for the main one: an order, or that there will be none any more.
 struct Notice {

@@ -22,6 +22,11 @@ bool is_piece(schema::Envelope::Reader envelope) {
   return envelope.getBody().which() == LetterKind::SNAPSHOT_KEPT && (from == launcher_rank || is_agent(from));
 }
 
+SnapshotName name_of(schema::Envelope::Reader piece) {
+  const Where where = where_of(piece);
+  return {Rank{where.micro.value()}, piece.getBody().getSnapshotKept().getSlot() - 1U, where.epoch, where.step};
+}
+
 std::string describe(const SnapshotName& name) { return fmt::format("the snapshot of rank {} after step {}", name.rank.value(), name.step.value()); }
 
 }  // namespace
@@ -208,11 +213,9 @@ void SnapshotCourier::take_in() {
       piece = std::move(pieces_.front());
       pieces_.pop_front();
     }
-    const auto envelope = piece->envelope();
-    const Where where = where_of(envelope);
-    const SnapshotName name{Rank{where.micro.value()}, static_cast<std::uint32_t>(envelope.getBody().getSnapshotKept().getSlot() - 1), where.epoch, where.step};
+    const SnapshotName name = name_of(piece->envelope());
     try {
-      write_piece(*piece);
+      write_piece(name, *piece);
     } catch (const std::exception& problem) {
       incoming_.erase(name.rank);
       told_(name, fmt::format("no room for a copy of {}: {}", describe(name), problem.what()));
@@ -220,19 +223,16 @@ void SnapshotCourier::take_in() {
   }
 }
 
-void SnapshotCourier::write_piece(const Parcel& parcel) {
+void SnapshotCourier::write_piece(const SnapshotName& name, const Parcel& parcel) {
   const auto envelope = parcel.envelope();
   const auto body = envelope.getBody().getSnapshotKept();
-  const Where where = where_of(envelope);
-  const SnapshotName name{Rank{where.micro.value()}, body.getSlot() - 1U, where.epoch, where.step};
   const auto bytes = parcel.lease().bytes();
-  const std::uint64_t at = where.unit.value() * piece_bytes;
+  const std::uint64_t at = where_of(envelope).unit.value() * piece_bytes;
   if (name.slot >= AgentMemory::most_slots || at + bytes.size() > body.getBytes()) return;  // nothing that a courier sends
   auto& place = places_[name.rank];
   if (!place) place = std::make_unique<AgentMemory>(memory_, name.rank.value());
   Incoming& copy = incoming_[name.rank];
-  const bool begun = copy.bytes == body.getBytes() && copy.name.slot == name.slot && copy.name.epoch == name.epoch && copy.name.step == name.step;
-  if (!begun) {
+  if (copy.bytes != body.getBytes() || copy.name != name) {
     place->reserve(body.getBytes(), name.slot + 1);
     copy = Incoming{.name = name, .bytes = body.getBytes(), .received = 0, .into = place->open(name.slot)};
   }

@@ -22,6 +22,7 @@ struct SnapshotName {
   std::uint32_t slot = 0;
   EpochId epoch;
   Step step;
+  bool operator==(const SnapshotName&) const = default;
 };
 
 /// Sends snapshots from the memory of this host's agent into that of another's, and takes in what others send, over the job's transport: so that the state
@@ -66,7 +67,7 @@ class SnapshotCourier {
   void carry();
   void take_in();
   [[nodiscard]] std::string carry_out(const Errand& errand);
-  void write_piece(const Parcel& parcel);
+  void write_piece(const SnapshotName& name, const Parcel& parcel);
   [[nodiscard]] Lease slot_for(std::uint64_t bytes);
 
   const Rank self_;

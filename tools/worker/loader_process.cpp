@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -13,6 +12,7 @@
 #include <stdexcept>
 
 #include "messages/write.hpp"
+#include "src/base/host_name.hpp"
 #include "src/checkpoint/restore_point.hpp"
 #include "src/config/load_extension.hpp"
 #include "src/data/loader.hpp"
@@ -97,13 +97,11 @@ class LoaderProcess {
           handlers.peer_left = [this](Rank peer) { left(peer); };
           return handlers;
         });
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
     Hello said;
     said.first = self_;
     said.world_size = place_.world_size;
     said.pid = static_cast<std::uint32_t>(::getpid());
-    said.host = host.data();
+    said.host = host_name();
     said.address = link_->address();
     return said;
   }

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "actors/supervisor.hpp"
+#include "src/base/host_name.hpp"
 #include "src/checkpoint/agent_memory.hpp"
 #include "src/checkpoint/restore_point.hpp"
 #include "src/config/load_extension.hpp"
@@ -31,12 +32,6 @@
 
 namespace troupe {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 /// One rank of this process: what its Supervisor stands on.
 struct HostedRank {
