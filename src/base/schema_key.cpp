@@ -52,6 +52,12 @@ std::string number_text(double value) {
   return {text.data(), end};
 }
 
+/// As people write it: a whole number by its digits.
+std::string plain_text(double value) {
+  constexpr double exact = 1e15;
+  return value == std::trunc(value) && std::abs(value) < exact ? std::to_string(static_cast<std::int64_t>(value)) : number_text(value);
+}
+
 std::string toml_text(bool value) { return value ? "true" : "false"; }
 std::string toml_text(std::int64_t value) { return std::to_string(value); }
 std::string toml_text(double value) {
@@ -206,8 +212,8 @@ Key& Key::apart() {
 std::string Key::limits() const {
   std::string text;
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
-  if (low_) add((low_open_ ? "above " : "at least ") + number_text(*low_));
-  if (high_) add((high_open_ ? "below " : "at most ") + number_text(*high_));
+  if (low_) add((low_open_ ? "above " : "at least ") + plain_text(*low_));
+  if (high_) add((high_open_ ? "below " : "at most ") + plain_text(*high_));
   if (not_zero_) add("not 0");
   if (only_) add(*only_ ? "true" : "false");
   std::string choices;
@@ -221,7 +227,7 @@ std::string Key::check_number(double value) const {
                     (!high_ || value < *high_ || (!high_open_ && value == *high_)) && (!not_zero_ || value != 0);
   if (fits) return {};
   const std::string wanted = limits();
-  return "expected " + (wanted.empty() ? std::string("a finite number") : "a value " + wanted) + ", found " + number_text(value);
+  return "expected " + (wanted.empty() ? std::string("a finite number") : "a value " + wanted) + ", found " + plain_text(value);
 }
 
 std::string Key::check_text(const std::string& value) const {

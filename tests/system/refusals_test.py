@@ -140,7 +140,7 @@ class RefusalsTest(unittest.TestCase):
     def test_a_number_of_processes_that_makes_no_sense_is_refused(self):
         for number in ("0", "-1", "many", "65536", "99999999999999999999"):
             output = self.refused("--nproc", number)
-            self.assertIn("--nproc", output)
+            self.assertRegex(output, "^troupe train: .*--nproc")
             self.assertLess(len(output.splitlines()), 4, output)
             self.assertFalse(self.job.run.exists(), number)
 
@@ -153,6 +153,13 @@ class RefusalsTest(unittest.TestCase):
         self.assertRegex(refused("trian", "job.toml"), r"unknown command 'trian'; did you mean 'train'\? There are: .*train")
         self.assertIn("unexpected '--training.max_norm=2'", refused("set", str(self.job.run), "optimizer.lr=1e-4", "--training.max_norm=2"))
         self.assertIn("no keys of a configuration", refused("inspect", str(self.job.run), "--training.steps", "3"))
+
+    def test_output_that_no_disk_took_is_an_error_but_no_run_fails_for_its_console(self):
+        for command, code in ((["config"], 1), (["train", "--dry-run"], 1), (["train", "--nproc", "1"], 0)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([TROUPE, command[0], self.job.config, *command[1:]], stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.returncode, code, f"{command}: {done.stderr}")
+            self.assertEqual("the output could not be written: No space left on device" in done.stderr, code == 1, done.stderr)
 
     def test_help_of_every_command_names_exit_codes(self):
         for command in ("train", "config", "sample"):

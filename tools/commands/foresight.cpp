@@ -155,7 +155,9 @@ void ForesightCommands::add_to(CLI::App& app, const std::string& footer) {
           "KEY=VALUE, as `troupe set` changes a live run by a new epoch (may be given again): the steps before and after, and what the change itself takes")
       ->allow_extra_args(false)
       ->excludes("--death-every");
-  command->add_option("--intervals", simulate_.intervals, "steps between snapshots, with --death-every")->delimiter(',')->check(CLI::PositiveNumber);
+  command->add_option("--intervals", simulate_.intervals, "steps between snapshots, with --death-every")
+      ->delimiter(',')
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 62U));
   command->footer(footer + cluster_help);
   command =
       app.add_subcommand("plan", "Search mesh, micro-batches, activation checkpointing and slots for the fastest run that fits, and write its configuration.");

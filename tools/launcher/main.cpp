@@ -1,8 +1,11 @@
 // troupe: the launcher and its tools. Links no LibTorch.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "src/base/edit_distance.hpp"
 #include "tools/commands/commands.hpp"
@@ -72,7 +75,7 @@ void add_data(CLI::App& app, troupe::InspectDataRequest& request) {
   data->require_subcommand(1);
   auto* command = data->add_subcommand("inspect", "Print exactly what a rank saw, or will see, in a step: rows, documents, token ids, text, digest.");
   command->add_option("CONFIG", request.config, "configuration of the run, TOML, or the run's folder (job.dump_folder)")->required();
-  command->add_option("--step", request.step, "step, from 1")->required()->check(CLI::PositiveNumber);
+  command->add_option("--step", request.step, "step, from 1")->required()->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 62U));
   command->add_option("--rank", request.rank, "data-parallel rank, from 0")->capture_default_str();
   command->add_option("--nproc", request.processes, "ranks of the run; default: as many as its journal says, else 1")->check(CLI::Range(1U, 65536U));
   command->footer(std::string(overrides_help) + "\n" + troupe::exit_codes_help);
@@ -208,12 +211,27 @@ std::string misused(CLI::App& app, const troupe::SplitArguments& split) {
   return "troupe: unknown command '" + *word + "'; " + (nearest.empty() ? "" : "did you mean '" + nearest + "'? ") + "There are: " + known;
 }
 
+/// "troupe train: --nproc: Value 0 not in range 1 to 65536"
+std::string refusal_of(const CLI::App* app, const CLI::Error& problem) {
+  std::string name = app->get_name();
+  for (auto called = app->get_subcommands(); !called.empty(); called = called.front()->get_subcommands()) name += " " + called.front()->get_name();
+  return name + ": " + problem.what() + "; see " + name + " --help\n";
+}
+
+/// The exit code of a command that prints: what it printed must have been written, too.
+int when_written(int code) {
+  if (code != troupe::exit_done || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return code;
+  std::fprintf(stderr, "troupe: the output could not be written: %s\n", std::strerror(errno));
+  return troupe::exit_failed;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   CLI::App app{"Troupe trains large language models with an actor-model asynchronous runtime.", "troupe"};
   app.set_version_flag("--version", "troupe " TROUPE_VERSION);
   app.require_subcommand(1);
+  app.failure_message(refusal_of);
   app.footer(std::string("\n`troupe COMMAND --help` describes a command.\n\n") + troupe::exit_codes_help);
   troupe::TrainRequest train;
   troupe::ConfigRequest config;
@@ -262,20 +280,23 @@ int main(int argc, char** argv) try {
   troupe::accept_run_folder(sample.config, sample.overrides);
   troupe::accept_run_folder(data.config, data.overrides);
   troupe::accept_run_folder(config.config, config.overrides);
-  if (app.got_subcommand("train")) return troupe::train(train);
-  if (foresight.called(app)) return foresight.run(app, split.overrides);
-  if (app.got_subcommand("generate")) return troupe::generate_text(generate);
-  if (app.got_subcommand("convert")) return troupe::convert_weights(convert);
-  if (app.got_subcommand("config")) return troupe::show_config(config);
-  if (app.got_subcommand("inspect")) return troupe::inspect(inspect);
-  if (app.got_subcommand("inject")) return troupe::inject(inject);
-  if (app.got_subcommand("set")) return troupe::set_keys(set);
-  if (app.got_subcommand("chaos")) return troupe::chaos(chaos);
-  if (app.got_subcommand("join")) return troupe::resize(join);
-  if (app.got_subcommand("leave")) return troupe::resize(leave);
-  if (app.got_subcommand("data")) return troupe::inspect_data(data);
-  if (app.got_subcommand("tokenize")) return troupe::tokenize(tokenize);
-  if (app.got_subcommand("trace")) return troupe::trace_run(trace);
+  if (app.got_subcommand("train")) {
+    const int code = troupe::train(train);
+    return train.dry_run ? when_written(code) : code;  // no run fails for a console that takes no more lines
+  }
+  if (foresight.called(app)) return when_written(foresight.run(app, split.overrides));
+  if (app.got_subcommand("generate")) return when_written(troupe::generate_text(generate));
+  if (app.got_subcommand("convert")) return when_written(troupe::convert_weights(convert));
+  if (app.got_subcommand("config")) return when_written(troupe::show_config(config));
+  if (app.got_subcommand("inspect")) return when_written(troupe::inspect(inspect));
+  if (app.got_subcommand("inject")) return when_written(troupe::inject(inject));
+  if (app.got_subcommand("set")) return when_written(troupe::set_keys(set));
+  if (app.got_subcommand("chaos")) return when_written(troupe::chaos(chaos));
+  if (app.got_subcommand("join")) return when_written(troupe::resize(join));
+  if (app.got_subcommand("leave")) return when_written(troupe::resize(leave));
+  if (app.got_subcommand("data")) return when_written(troupe::inspect_data(data));
+  if (app.got_subcommand("tokenize")) return when_written(troupe::tokenize(tokenize));
+  if (app.got_subcommand("trace")) return when_written(troupe::trace_run(trace));
   return troupe::sample(sample);
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "troupe: %s\n", problem.what());

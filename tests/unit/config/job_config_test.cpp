@@ -87,6 +87,8 @@ TEST(JobConfig, WrongTypesAndValuesAreRefusedWithWhatWasFound) {
   EXPECT_EQ(refusal("[training]\nsteps = 1e3\n"), "run.toml:2:1: training.steps: expected an integer, found the number 1000.0");
   EXPECT_EQ(refusal("[training]\nsteps = 1.5\n"), "run.toml:2:1: training.steps: expected an integer, found the number 1.5");
   EXPECT_EQ(refusal("[training]\nseq_len = 0\n"), "run.toml:2:1: training.seq_len: expected a value at least 1, at most 16777216, found 0");
+  EXPECT_EQ(refusal("[comm]\ninit_timeout_seconds = 200000000\n"),
+            "run.toml:2:1: comm.init_timeout_seconds: expected a value at least 1, at most 1000000, found 200000000");
   EXPECT_EQ(refusal("[optimizer]\nlr = nan\n"), "run.toml:2:1: optimizer.lr: expected a value at least 0, found nan");
   EXPECT_THAT(refusal("[optimizer]\nlr = 1e300\n"), HasSubstr("optimizer.lr: expected a number that 32-bit floats hold"));
   EXPECT_THAT(refusal("", {"--optimizer.eps=1e-300"}), HasSubstr("optimizer.eps: expected a number that 32-bit floats hold"));
