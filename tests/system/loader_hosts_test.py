@@ -43,11 +43,13 @@ class LoaderHostsTest(unittest.TestCase):
         self.addCleanup(job.remove)
         process = job.start("--nproc", 2, "--data.loader_hosts", 1)
         job.wait_for_step(3, process)
-        os.kill(loader_of(job, process.pid), signal.SIGKILL)
+        loader = loader_of(job, process.pid)
+        os.kill(loader, signal.SIGKILL)
         code, output = finish(process)
         self.assertEqual(code, 1, output)
         self.assertRegex(output, r"the run has failed after step \d+: .*loader process")
-        self.assertIn("was killed by signal 9", output)
+        self.assertIn(f"loader process 0 (pid {loader}) was killed by signal 9", output)
+        self.assertNotIn(f"rank 2 (pid {loader})", output)
         self.assertEqual(job.workers(), [])
 
     def test_data_that_a_loader_process_cannot_read_is_the_cause_of_the_end(self):

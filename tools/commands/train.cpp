@@ -117,7 +117,6 @@ class Launch {
 
   Result<void> start_workers(std::uint32_t world_size, const std::string& address, const Secret& secret) {
     const std::uint32_t each = request_.ranks_in_process.value_or(1), here = world_size / request_.nodes;
-    first_loader_ = Rank{world_size};
     workers_.open({.executable = worker_program(),
                    .run_folder = folder_.path(),
                    .environment = worker_environment(address, secret, world_size, network_devices_, config_),
@@ -210,10 +209,8 @@ class Launch {
   [[nodiscard]] std::uint32_t here() const { return request_.processes.value_or(1); }
 
   void ended(WorkerEnd end) {
-    const bool loader = end.first >= first_loader_ && end.first < Rank{first_loader_.value() + loader_hosts()};
-    if (loader && !end.clean())
-      host_->report_death(end.first, fmt::format("loader process {}: {}", end.first.value() - first_loader_.value(), end.describe()), end.signal);
-    for (std::uint32_t i = 0; !loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal, end.incarnation);
+    if (end.loader && !end.clean()) host_->report_death(end.first, end.describe(), end.signal);
+    for (std::uint32_t i = 0; !end.loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal, end.incarnation);
     if (!end.let_go && end.problem.empty()) ends_.push_back(std::move(end));
   }
 
@@ -284,7 +281,6 @@ class Launch {
   const std::unique_ptr<RingTracer> tracer_ = launcher_tracer(config_);
   JobHost* host_ = nullptr;
   std::string network_devices_;
-  Rank first_loader_;  ///< loader processes count as ranks above the world
   BellQueue<WorkerOrder> respawns_;
   BellQueue<HostEvent> host_events_;
   BellQueue<SnapshotName> kept_;  ///< of ranks of other hosts: to be copied

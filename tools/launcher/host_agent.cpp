@@ -82,8 +82,9 @@ std::string ranks_text(Rank first, std::uint32_t ranks) {
 }  // namespace
 
 std::string WorkerEnd::describe() const {
-  if (!problem.empty()) return fmt::format("{}{}: {}", ranks_text(first, ranks), host.empty() ? "" : " on " + host, problem);
-  const std::string who = fmt::format("{} (pid {}{})", ranks_text(first, ranks), pid, host.empty() ? "" : " on " + host);
+  const std::string name = loader ? fmt::format("loader process {}", *loader) : ranks_text(first, ranks);
+  if (!problem.empty()) return fmt::format("{}{}: {}", name, host.empty() ? "" : " on " + host, problem);
+  const std::string who = fmt::format("{} (pid {}{})", name, pid, host.empty() ? "" : " on " + host);
   if (lost) return fmt::format("{} has ended; how is unknown, another part of the system has taken its exit code", who);
   if (signal != 0) return fmt::format("{} was killed by signal {} ({})", who, signal, ::strsignal(signal));
   return fmt::format("{} exited with code {}", who, code);
@@ -140,7 +141,8 @@ std::vector<WorkerEnd> HostAgent::reap() {
                              .lost = lost,
                              .on_our_demand = worker.killed,
                              .log = worker.command.log,
-                             .incarnation = worker.command.incarnation});
+                             .incarnation = worker.command.incarnation,
+                             .loader = worker.command.loader});
     if (lost || (ends.back().signal != 0 && !worker.killed)) note_in_log(ends.back());
     return true;
   });

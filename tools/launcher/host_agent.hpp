@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-/// A worker to start: it hosts `ranks` ranks from `first` on.
+/// A worker to start: it hosts `ranks` ranks from `first` on, or is a loader process.
 struct WorkerCommand {
   std::filesystem::path executable;
   std::vector<std::string> arguments;                            ///< without the program's name
@@ -23,8 +23,9 @@ struct WorkerCommand {
   std::filesystem::path log;                                     ///< stdout and stderr are appended here
   Rank first;
   std::uint32_t ranks = 1;
-  Incarnation incarnation = {};  ///< of this process: 0, then +1 for each time that it is started again
-  int memory = -1;               ///< a descriptor that the worker gets as number 5; -1: none
+  Incarnation incarnation = {};              ///< of this process: 0, then +1 for each time that it is started again
+  int memory = -1;                           ///< a descriptor that the worker gets as number 5; -1: none
+  std::optional<std::uint32_t> loader = {};  ///< number of a loader process
 };
 
 /// How a worker ended.
@@ -38,9 +39,10 @@ struct WorkerEnd {
   bool on_our_demand = false;  ///< killed by stop() or kill()
   std::filesystem::path log;
   Incarnation incarnation = {};
-  std::string host = {};     ///< where it ran; empty: this one
-  std::string problem = {};  ///< not empty: it could not even be started, and why
-  bool let_go = false;       ///< the run had no need of it any more
+  std::string host = {};                     ///< where it ran; empty: this one
+  std::string problem = {};                  ///< not empty: it could not even be started, and why
+  bool let_go = false;                       ///< the run had no need of it any more
+  std::optional<std::uint32_t> loader = {};  ///< number of a loader process
   [[nodiscard]] bool clean() const noexcept { return signal == 0 && code == 0 && !lost && problem.empty(); }
   /// "rank 1 (pid 77 on host-b) was killed by signal 9 (Killed)".
   [[nodiscard]] std::string describe() const;

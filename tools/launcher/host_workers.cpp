@@ -52,7 +52,8 @@ Result<void> HostWorkers::start_loader(std::uint32_t number, std::uint32_t world
                         .environment = options_.environment,
                         .log = options_.run_folder / "logs" / fmt::format("loader-{}.log", number),
                         .first = Rank{world_size + number},
-                        .ranks = 1};
+                        .ranks = 1,
+                        .loader = number};
   set_variable(command, "TROUPE_RANK", std::to_string(number));
   set_variable(command, "LOCAL_RANK", std::to_string(number));
   commands_.push_back(command);
