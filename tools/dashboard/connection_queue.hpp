@@ -26,12 +26,19 @@ class ConnectionQueue final : public httplib::TaskQueue {
   /// By the thread that accepts; blocks while as many wait as may. Nothing or bool, as the version of the library wants it.
   auto enqueue(std::function<void()> serve) -> decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>{})) override {
     std::unique_lock lock(mutex_);
+    ++held_back_;
     room_.wait(lock, [this] { return waiting_.size() < most_waiting_; });
+    --held_back_;
     waiting_.push_back(std::move(serve));
     if (idle_ < waiting_.size() && threads_.size() < most_threads_) start_thread();
     work_.notify_one();
     using Taken = decltype(std::declval<httplib::TaskQueue&>().enqueue(std::function<void()>{}));
     return static_cast<Taken>(true);
+  }
+  /// Whether a thread stands in `enqueue` for want of room. Any thread.
+  [[nodiscard]] bool holds_back() const {
+    const std::lock_guard lock(mutex_);
+    return held_back_ > 0;
   }
   /// What waits is served, or ends by itself where the server is stopped; then the threads end.
   void shutdown() override { end(); }
@@ -71,11 +78,11 @@ class ConnectionQueue final : public httplib::TaskQueue {
   }
 
   const std::size_t most_threads_, most_waiting_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable work_, room_;
   std::list<std::function<void()>> waiting_;
   std::vector<std::thread> threads_;  ///< of the thread that accepts alone
-  std::size_t idle_ = 0;
+  std::size_t idle_ = 0, held_back_ = 0;
   bool over_ = false;
 };
 
