@@ -1,16 +1,12 @@
 #include "src/data/corpus.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
 
 #include "src/data/corpus_index.hpp"
+#include "src/data/folder_lock.hpp"
 #include "src/data/json_line.hpp"
 #include "src/data/table_files.hpp"
 #include "src/data/unpack.hpp"
@@ -46,31 +42,13 @@ class IndexedCorpus final : public Corpus {
   CorpusFacts facts_;
 };
 
-/// Held by one process at a time; nothing where there is no folder, or a file system without locks.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder) {
-    if (folder.empty()) return;
-    std::error_code ignored;
-    std::filesystem::create_directories(folder, ignored);
-    descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (descriptor_ >= 0 && flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {}
-  }
-  ~FolderLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int descriptor_ = -1;
-};
-
 }  // namespace
 
 Result<std::shared_ptr<const Corpus>> Corpus::open(const CorpusOptions& options) {
   auto files = find_data_files(options.paths, options.section);
   if (!files) return files.error();
+  std::error_code ignored;
+  if (!options.index_folder.empty()) std::filesystem::create_directories(options.index_folder, ignored);
   const FolderLock lock(options.index_folder);
   const UnpackOptions unpack{options.index_folder, options.unpack_limit_bytes, options.progress};
   auto unpacked = options.format == DataFormat::table ? write_out_tables(*files, options.record.columns(), unpack) : unpack_files(*files, unpack);

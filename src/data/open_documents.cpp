@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "src/base/fnv.hpp"
+#include "src/base/passing_folder.hpp"
 #include "src/data/byte_tokenizer.hpp"
 #include "src/data/loader.hpp"
 #include "src/data/megatron_documents.hpp"
@@ -32,34 +34,19 @@ std::string state_of(const fs::path& path) {
   return text;
 }
 
-/// A folder that is gone when this is.
-class PassingFolder {
- public:
-  PassingFolder() : name_((fs::temp_directory_path() / "troupe-tokens-XXXXXX").string()), made_(::mkdtemp(name_.data()) != nullptr) {}
-  ~PassingFolder() {
-    std::error_code ignored;
-    if (made_) fs::remove_all(name_, ignored);
-  }
-  PassingFolder(const PassingFolder&) = delete;
-  PassingFolder& operator=(const PassingFolder&) = delete;
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-  [[nodiscard]] bool made() const noexcept { return made_; }
-
- private:
-  std::string name_;
-  bool made_;
-};
-
 Result<std::shared_ptr<const TokenDocuments>> tokenized(const CorpusOptions& source, const std::shared_ptr<const Corpus>& corpus,
                                                         const DocumentOptions& options) {
   std::optional<PassingFolder> passing;
-  if (source.index_folder.empty()) passing.emplace();
-  if (passing && !passing->made()) return Error{"cannot make a folder for token shards in " + fs::temp_directory_path().string()};
+  if (source.index_folder.empty()) {
+    auto made = PassingFolder::make("tokens");
+    if (!made) return made.error();
+    passing.emplace(std::move(made).value());
+  }
   TokenizeOptions work;
   const RecordEncoding& how = options.encoding;
   const std::string manner = how.chat_template + (how.train_on_input ? "+" : "");
   const std::uint64_t key = corpus_key(*corpus) ^ (options.tokenizer->parts().hash * 3 + (how.special_in_text ? 1 : 0)) ^ (manner.empty() ? 0 : fnv1a(manner));
-  work.folder = fs::path(passing ? passing->name() : source.index_folder) / ("tokens-" + std::to_string(key));
+  work.folder = (passing ? passing->path() : fs::path(source.index_folder)) / ("tokens-" + std::to_string(key));
   work.threads = options.threads > 0 ? options.threads : std::max(1U, std::thread::hardware_concurrency());
   work.encoding = how;
   work.check_kept = false;  // their lengths are looked at; all of them, at every start, would take as long as the data is large

@@ -1,5 +1,3 @@
-#include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -17,6 +15,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "src/data/folder_lock.hpp"
 #include "src/data/mapped_file.hpp"
 #include "src/data/token_shards.hpp"
 
@@ -59,22 +58,6 @@ std::optional<std::uint64_t> hash_of(const MappedFile& file, std::uint64_t offse
   }
   return XXH3_64bits_digest(state.get());
 }
-
-/// Held by one process at a time; nothing where the file system has no locks.
-class FolderLock {
- public:
-  explicit FolderLock(const fs::path& folder) : descriptor_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    while (descriptor_ >= 0 && flock(descriptor_, LOCK_EX) != 0 && errno == EINTR) {}
-  }
-  ~FolderLock() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-
- private:
-  int descriptor_;
-};
 
 /// Writes `bytes` to a file that appears when all of it is on the disk.
 void write_whole(const fs::path& target, const std::vector<std::span<const char>>& parts) {

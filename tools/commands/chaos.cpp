@@ -1,12 +1,12 @@
 // troupe chaos: a job under random faults, and whether it comes to the same as without.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
+#include <filesystem>
 #include <optional>
 
+#include "src/base/passing_folder.hpp"
 #include "src/config/job_config.hpp"
 #include "src/config/load_extension.hpp"
 #include "src/data/open_documents.hpp"
@@ -25,28 +25,6 @@ int refuse(const std::string& why) {
   std::fprintf(stderr, "troupe chaos: %s\n", why.c_str());
   return exit_usage;
 }
-
-/// Removed at the end, unless a failed round is to be looked at.
-class WorkFolder {
- public:
-  WorkFolder() {
-    std::string name = (fs::temp_directory_path() / "troupe-chaos-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) throw fs::filesystem_error("cannot make a folder", name, std::error_code(errno, std::generic_category()));
-    path_ = name;
-  }
-  ~WorkFolder() {
-    std::error_code ignored;
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
-  void keep() noexcept { kept_ = true; }
-  [[nodiscard]] const fs::path& path() const noexcept { return path_; }
-
- private:
-  fs::path path_;
-  bool kept_ = false;
-};
 
 Result<ChaosTarget> target_of(const JobConfig& config, std::uint32_t ranks) {
   if (auto fits = check_world(config, ranks); !fits) return fits.error();
@@ -84,9 +62,10 @@ int chaos(const ChaosRequest& request) {
   const auto target = target_of(*config, request.processes);
   if (!target) return refuse(target.error().message);
   become_subreaper();
-  WorkFolder folder;
+  auto folder = PassingFolder::make("chaos");  // kept where a failed round is to be looked at
+  if (!folder) return refuse(folder.error().message);
   ChaosSetup setup;
-  setup.folder = folder.path();
+  setup.folder = folder->path();
   setup.recover_within = request.recover_within;
   setup.config = *config;
   setup.ranks = request.processes;
@@ -109,14 +88,14 @@ int chaos(const ChaosRequest& request) {
     struck += result->struck;
     drawn += static_cast<std::uint32_t>(round.disturbances.size());
     longest = std::max(longest, result->longest_recovery);
-    const fs::path own = folder.path() / fmt::format("round-{}", round.seed);
+    const fs::path own = folder->path() / fmt::format("round-{}", round.seed);
     if (result->problems.empty()) {
       std::error_code ignored;
       fs::remove_all(own, ignored);
       continue;
     }
     ++failed;
-    folder.keep();
+    folder->keep();
     for (const std::string& problem : result->problems) print_line("       " + problem);
     std::string again = fmt::format("troupe chaos {} --nproc {} --rounds 1 --seed {}", request.config.string(), request.processes, round.seed);
     for (const std::string& word : request.overrides) again += " " + word;

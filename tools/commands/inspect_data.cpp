@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <stdexcept>
 
+#include "src/base/passing_folder.hpp"
 #include "src/data/byte_tokenizer.hpp"
 #include "src/runtime/join_digests.hpp"
 #include "tools/commands/commands.hpp"
@@ -88,29 +89,6 @@ class Inspection {
   BlendedRows rows_;
 };
 
-/// The run's folder for what is made of the data; before the run has one, another that goes when this does.
-class IndexFolder {
- public:
-  explicit IndexFolder(const std::filesystem::path& run) : name_((run / "index").string()) {
-    std::error_code ignored;
-    if (std::filesystem::exists(name_, ignored)) return;
-    name_ = (std::filesystem::temp_directory_path() / "troupe-inspect-XXXXXX").string();
-    passing_ = ::mkdtemp(name_.data()) != nullptr;
-    if (!passing_) throw std::runtime_error("cannot make a folder in " + std::filesystem::temp_directory_path().string());
-  }
-  ~IndexFolder() {
-    std::error_code ignored;
-    if (passing_) std::filesystem::remove_all(name_, ignored);
-  }
-  IndexFolder(const IndexFolder&) = delete;
-  IndexFolder& operator=(const IndexFolder&) = delete;
-  [[nodiscard]] const std::string& name() const noexcept { return name_; }
-
- private:
-  std::string name_;
-  bool passing_ = false;
-};
-
 Result<void> print_inspection(const InspectDataRequest& request, const JobConfig& config) {
   const Step step{request.step};
   const auto position = data_position_at(step, config);
@@ -119,8 +97,14 @@ Result<void> print_inspection(const InspectDataRequest& request, const JobConfig
   if (request.rank >= world)
     return Error{fmt::format("--rank {}: the run has {} rank{}; ranks count from 0 (--nproc)", request.rank, world, world == 1 ? "" : "s")};
   std::vector<CorpusOptions> sources = sources_of(config.data);
-  const IndexFolder index(config.job.dump_folder);
-  for (CorpusOptions& source : sources) source.index_folder = index.name();
+  std::filesystem::path index = std::filesystem::path(config.job.dump_folder) / "index";
+  std::optional<PassingFolder> passing;  // before the run has a folder for what is made of the data
+  if (std::error_code none; !std::filesystem::exists(index, none)) {
+    auto made = PassingFolder::make("inspect");
+    if (!made) return made.error();
+    index = passing.emplace(std::move(made).value()).path();
+  }
+  for (CorpusOptions& source : sources) source.index_folder = index.string();
   const auto how = document_options(config.data, config.model.hf_assets_path);
   if (!how) return how.error();
   const auto corpora = open_corpora(sources, *how);
