@@ -42,6 +42,23 @@ ffn_hidden = 192
 vocab_size = 272
 rope_theta = 500000.0
 """
+# A run that begins with the weights of a folder of Hugging Face and writes such a one at its end.
+FROM_THERE = """
+[job]
+dump_folder = "{run}"
+[training]
+local_batch_size = {rows}
+seq_len = 32
+steps = {steps}
+mixed_precision_param = "float32"
+dataset = "text"
+dataset_path = ["{text}"]
+[checkpoint]
+enable = true
+initial_load_path = "{there}"
+initial_load_in_hf = true
+last_save_in_hf = true
+"""
 IDS = [256, *b"the quick brown fox jumps over a lazy dog and so on"]
 
 
@@ -89,22 +106,7 @@ class Test:
         section = SECTION + ("tied_embeddings = true\n" if which == "tied" else "")
         if which == "scaled":
             section += "rope_scaling_factor = 8.0\nrope_scaling_original_length = 32\n"
-        config.write_text(section + f"""
-[job]
-dump_folder = "{run}"
-[training]
-local_batch_size = 2
-seq_len = 32
-steps = {steps}
-mixed_precision_param = "float32"
-dataset = "text"
-dataset_path = ["{self.folder}/text.txt"]
-[checkpoint]
-enable = true
-initial_load_path = "{there}"
-initial_load_in_hf = true
-last_save_in_hf = true
-""")
+        config.write_text(section + FROM_THERE.format(there=there, run=run, text=self.folder / "text.txt", rows=2, steps=steps))
         call(self.troupe, "train", config, "--nproc", 3)
         written, sealed = run / f"checkpoint/step-{steps}-hf", run / f"checkpoint/step-{steps}"
         trained, problems = LlamaForCausalLM.from_pretrained(written, output_loading_info=True, torch_dtype=torch.float32)
@@ -151,26 +153,8 @@ last_save_in_hf = true
         model.load_state_dict(expected)
         self.same_logits(there, model, "fp8 by blocks, read here")
         run, file = self.folder / "run-fp8", self.folder / "fp8.toml"
-        file.write_text(SECTION + f"""
-[job]
-dump_folder = "{run}"
-[optimizer]
-lr = 0.0
-[training]
-local_batch_size = 1
-seq_len = 32
-steps = 1
-mixed_precision_param = "float32"
-dataset = "text"
-dataset_path = ["{self.folder}/text.txt"]
-[checkpoint]
-enable = true
-initial_load_path = "{there}"
-initial_load_in_hf = true
-initial_load_in_hf_quantized = true
-last_save_in_hf = true
-""")
-        call(self.troupe, "train", file, "--nproc", 3)
+        file.write_text(SECTION + FROM_THERE.format(there=there, run=run, text=self.folder / "text.txt", rows=1, steps=1))
+        call(self.troupe, "train", file, "--nproc", 3, "--optimizer.lr", 0.0, "--checkpoint.initial_load_in_hf_quantized")
         written = load_file(run / "checkpoint/step-1-hf/model.safetensors")
         self.expect(all(torch.equal(value, expected[name]) for name, value in written.items()) and len(written) == len(expected),
                     "fp8 by blocks: three ranks begin with PyTorch's dequantized weights, bit for bit")
