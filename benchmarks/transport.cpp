@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -19,7 +20,9 @@
 #include <filesystem>
 #include <functional>
 #include <mutex>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,22 +59,30 @@ std::string read_all(int fd) {
   return text;
 }
 
+/// Where a payload starts, as in an arena; ucx_perftest's buffers start at a page, too.
+struct alignas(4096) Page {
+  std::byte bytes[4096];
+};
+using Memory = std::vector<Page>;
+Memory payload_memory() { return Memory(payload_bytes / sizeof(Page)); }
+std::span<std::byte> bytes_of(Memory& memory) { return {memory.front().bytes, payload_bytes}; }
+
 /// The receiver's buffers, used in turn. The transport's thread alone takes them, and gives them back when it has delivered.
 class Slots {
  public:
-  explicit Slots(std::size_t count) : memory_(count, std::vector<std::byte>(payload_bytes)), used_(count, false) {}
+  explicit Slots(std::size_t count) : memory_(count, payload_memory()), used_(count, false) {}
   Lease take(const std::function<void()>& freed) {
     if (used_[next_]) return {};
     const std::size_t slot = std::exchange(next_, (next_ + 1) % used_.size());
     used_[slot] = true;
-    return {SlotIndex{static_cast<std::uint32_t>(slot)}, memory_[slot], [this, slot, freed] {
+    return {SlotIndex{static_cast<std::uint32_t>(slot)}, bytes_of(memory_[slot]), [this, slot, freed] {
               used_[slot] = false;
               freed();
             }};
   }
 
  private:
-  std::vector<std::vector<std::byte>> memory_;
+  std::vector<Memory> memory_;
   std::vector<bool> used_;
   std::size_t next_ = 0;
 };
@@ -117,7 +128,7 @@ double measure_troupe(const std::string& transports, std::size_t slots) {
     const auto transport = make_ucx_transport(options(sender, transports), *clock, std::move(handlers));
     write_all(down[1], transport->address());
     if (!transport->connect(receiver, Incarnation{0}, read_all(up[0])).ok()) std::_Exit(4);
-    std::vector<std::byte> memory(payload_bytes, std::byte{1});
+    Memory memory = payload_memory();
     std::mutex mutex;
     std::condition_variable changed;
     int pending = 0;
@@ -133,7 +144,7 @@ double measure_troupe(const std::string& transports, std::size_t slots) {
       lock.unlock();
       auto letter = write<schema::BatchReady>(
           {.to = {receiver, ActorKind::compute}, .from = {sender, ActorKind::data_loader}, .where = {}, .operation = {}}, [](auto) {},
-          Lease{SlotIndex{0}, memory, [] {}});
+          Lease{SlotIndex{0}, bytes_of(memory), [] {}});
       transport->send(receiver, std::move(letter), [&](const Result<void>& result) {
         if (!result.ok()) std::fprintf(stderr, "%s\n", result.error().message.c_str());
         const std::lock_guard guard(mutex);
@@ -191,6 +202,26 @@ double measure_perftest(const std::string& transports, const std::string& flags)
   return rate;
 }
 
+/// Nanoseconds that a line of memory takes from one processor to another and back, halved: tens where the two share a cache, hundreds where not.
+double handover() {
+  constexpr int times = 20'000;
+  alignas(64) std::atomic<int> line{0};
+  std::thread other([&] {
+    for (int i = 0; i < times; ++i) {
+      while (line.load(std::memory_order_acquire) != 2 * i + 1) {}
+      line.store(2 * i + 2, std::memory_order_release);
+    }
+  });
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < times; ++i) {
+    line.store(2 * i + 1, std::memory_order_release);
+    while (line.load(std::memory_order_acquire) != 2 * i + 2) {}
+  }
+  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
+  other.join();
+  return time.count() / (2 * times);
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -204,8 +235,9 @@ int main(int argc, char** argv) {
   if (chosen.empty()) chosen = {"sysv,cma,tcp", "tcp"};
   std::printf("%-16s %14s %14s %22s %22s %8s\n", "16 MiB payloads", "Troupe GB/s", "four slots", "ucx_perftest -e GB/s", "ucx_perftest GB/s", "ratio");
   for (const std::string& transports : chosen) {
-    std::vector<double> ours, spread, theirs, blind;
+    std::vector<double> ours, spread, theirs, blind, lines;
     for (int round = 0; round < 5; ++round) {  // in turn, so that a busy moment hits all
+      lines.push_back(handover());
       ours.push_back(measure_troupe(transports, 1));
       theirs.push_back(measure_perftest(transports, "-e"));
       spread.push_back(measure_troupe(transports, window));
@@ -213,6 +245,7 @@ int main(int argc, char** argv) {
     }
     const double a = median(ours), b = median(theirs), c = median(blind), d = median(spread);
     std::printf("%-16s %14.2f %14.2f %22.2f %22.2f %8.2f\n", transports.c_str(), a, d, b, c, b > 0 ? a / b : 0);
+    std::printf("  a line from one processor to the other: %.0f ns\n", median(lines));
     std::printf(
         "{\"benchmark\": \"transport\", \"transports\": \"%s\", \"payload_bytes\": %zu, \"troupe_gbs\": %.3f, \"troupe_four_slots_gbs\": %.3f, "
         "\"perftest_gbs\": %.3f, \"perftest_without_error_handling_gbs\": %.3f, \"ratio\": %.3f, \"bar\": 0.9, \"met\": %s}\n",

@@ -149,8 +149,9 @@ HashedCopy::HashedCopy(std::uint64_t bytes) : state_(std::make_unique<State>()),
 HashedCopy::~HashedCopy() = default;
 
 /// As much of the next piece as kernels may do: the library needs the last stripe for itself. Bytes.
-std::size_t HashedCopy::copy_blocks(bool beside_cache, std::byte* to, std::span<const std::byte> from) noexcept {
-  const Kernel kernel = beside_cache ? kernels().beside_cache : kernels().through_cache;
+std::size_t HashedCopy::copy_blocks(Stores stores, std::byte* to, std::span<const std::byte> from) noexcept {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
+  const Kernel kernel = stores == Stores::beside_cache && aligned ? kernels().beside_cache : kernels().through_cache;
   const std::uint64_t left = std::exchange(left_, left_ - std::min<std::uint64_t>(left_, from.size()));
   if (kernel == nullptr || !whole_blocks_ || left <= stripe_bytes) return 0;
   const std::size_t blocks = std::min<std::uint64_t>(from.size(), left - stripe_bytes - 1) / block_bytes;
@@ -159,9 +160,9 @@ std::size_t HashedCopy::copy_blocks(bool beside_cache, std::byte* to, std::span<
   return blocks * block_bytes;
 }
 
-void HashedCopy::copy(std::byte* to, std::span<const std::byte> from) noexcept {
+void HashedCopy::copy(std::byte* to, std::span<const std::byte> from, Stores stores) noexcept {
   constexpr std::size_t in_cache = std::size_t{16} << 10;  // so that the hash finds what was just copied
-  for (std::size_t done = copy_blocks(false, to, from); done < from.size();) {
+  for (std::size_t done = copy_blocks(stores, to, from); done < from.size();) {
     const std::size_t count = std::min(in_cache, from.size() - done);
     std::memcpy(to + done, from.data() + done, count);
     XXH3_64bits_update(state_->xxh, to + done, count);
@@ -169,12 +170,8 @@ void HashedCopy::copy(std::byte* to, std::span<const std::byte> from) noexcept {
   }
 }
 
-/// Stores that go through the cache would wait for the other processor to hand over each line: three times slower across core complexes.
-/// memcpy of a long piece does not ask for lines either.
-void HashedCopy::copy_to_shared(std::byte* to, std::span<const std::byte> from) noexcept {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(to) % 64 == 0;
-  const std::size_t done = aligned ? copy_blocks(true, to, from) : 0;
-  whole_blocks_ = whole_blocks_ && aligned;
+void HashedCopy::copy_to_shared(std::byte* to, std::span<const std::byte> from, Stores stores) noexcept {
+  const std::size_t done = copy_blocks(stores, to, from);
   if (done == from.size()) return;
   XXH3_64bits_update(state_->xxh, from.data() + done, from.size() - done);
   std::memcpy(to + done, from.data() + done, from.size() - done);

@@ -9,6 +9,9 @@ namespace {
 constexpr std::uint64_t block_bytes = std::uint64_t{32} << 10;  ///< handed over at once; two of them fit the first-level cache or nearly
 constexpr int blocks_a_step = 4;                                ///< before the transport looks at its letters again
 constexpr std::uint64_t alignment = 4096;                       ///< where a payload starts
+/// From this size on a payload is written into its slot beside the cache: it would drive out what others work with, and be gone from there
+/// itself before its reader comes.
+constexpr std::size_t beside_cache_bytes = std::size_t{8} << 20;
 
 /// Bytes of the next block of a payload of which `left` are to go, at this position. Both sides come to the same blocks.
 std::uint64_t block_at(const SharedRing& ring, std::uint64_t position, std::uint64_t left) { return std::min({block_bytes, left, ring.data(position).size()}); }
@@ -69,7 +72,7 @@ RingStep RingSender::write_blocks(const Told& told) {
     Current& current = current_.front();
     const std::uint64_t block = block_at(*ring_, position_, current.payload.size() - current.done);
     if (position_ + room_of(block) - taken_ > SharedRing::data_bytes) break;
-    current.copy->copy_to_shared(ring_->data(position_).data(), current.payload.subspan(current.done, block));
+    write_block(current, block);
     current.done += block;
     position_ += room_of(block);
     ring_->header().written.store(position_, std::memory_order_seq_cst);
@@ -81,6 +84,16 @@ RingStep RingSender::write_blocks(const Told& told) {
     told.written(bytes, hash);
   }
   return result;
+}
+
+void RingSender::write_block(Current& current, std::uint64_t bytes) {
+  const auto piece = current.payload.subspan(current.done, bytes);
+  std::byte* const to = ring_->data(position_).data();
+  if (bytes < block_bytes) return current.copy->copy_to_shared(to, piece);
+  const StoreChoice::Block block = choice_.next();
+  const Nanos start = block.timed ? clock_.now() : Nanos{0};
+  current.copy->copy_to_shared(to, piece, block.stores);
+  if (block.timed) choice_.took(block.stores, clock_.now() - start);
 }
 
 bool RingSender::set_sleeping(bool sleeping) {
@@ -137,7 +150,8 @@ RingStep RingReceiver::advance(const std::function<void(std::uint64_t sequence, 
     if (next_is_here()) {
       Granted& first = granted_.front();
       const std::uint64_t block = block_at(*ring_, position_, first.slot.size() - first.done);
-      first.copy->copy(first.slot.data() + first.done, ring_->data(position_).first(block));
+      first.copy->copy(first.slot.data() + first.done, ring_->data(position_).first(block),
+                       first.slot.size() >= beside_cache_bytes ? Stores::beside_cache : Stores::through_cache);
       first.done += block;
       position_ += room_of(block);
       ring_->header().taken.store(position_, std::memory_order_seq_cst);

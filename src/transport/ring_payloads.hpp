@@ -9,7 +9,9 @@
 #include <span>
 
 #include "messages/hashed_copy.hpp"
+#include "src/base/clock.hpp"
 #include "src/transport/shared_ring.hpp"
+#include "src/transport/store_choice.hpp"
 
 namespace troupe {
 
@@ -20,7 +22,7 @@ enum class RingStep : std::uint8_t { idle, moved, broken };
 /// transport's thread; never blocks: advance() copies some blocks, and is called again.
 class RingSender {
  public:
-  explicit RingSender(std::unique_ptr<SharedRing> ring) : ring_(std::move(ring)) {}
+  RingSender(std::unique_ptr<SharedRing> ring, const Clock& clock) : ring_(std::move(ring)), clock_(clock) {}
   /// The payload stays until `taken` named it.
   void add(std::uint64_t sequence, std::span<const std::byte> payload) { waiting_.emplace(sequence, payload); }
 
@@ -48,7 +50,10 @@ class RingSender {
   [[nodiscard]] RingStep hear(const Told& told);
   [[nodiscard]] RingStep settle(const Told& told);
   [[nodiscard]] RingStep write_blocks(const Told& told);
+  void write_block(Current& current, std::uint64_t bytes);
   const std::unique_ptr<SharedRing> ring_;
+  const Clock& clock_;
+  StoreChoice choice_;
   std::map<std::uint64_t, std::span<const std::byte>> waiting_;  ///< not granted yet
   std::deque<Current> current_;                                  ///< granted; the first is being written
   std::deque<std::pair<std::uint64_t, std::uint64_t>> written_;  ///< sequence, position of its end

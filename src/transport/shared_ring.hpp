@@ -27,7 +27,7 @@ struct ProcessOnHost {
 /// write whatever it likes: each side keeps its own position, and takes the other's only as far as it is possible.
 class SharedRing {
  public:
-  static constexpr std::uint64_t data_bytes = 512 * 1024;
+  static constexpr std::uint64_t data_bytes = 1024 * 1024;  ///< what a processor's own cache holds
   static constexpr std::uint64_t grants_at_once = 64;
 
   struct Header {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "src/transport/ucx_transport.hpp"
@@ -24,7 +25,7 @@ constexpr const char* broken_ring = "the memory that it shares with this process
 void UcxTransport::offer_ring(const Link& link) {
   auto ring = SharedRing::make(ring_name(options_.session, options_.self, link->peer));
   if (!ring) return;
-  link->ring_out = std::make_unique<RingSender>(std::move(*ring));
+  link->ring_out = std::make_unique<RingSender>(std::move(*ring), clock_);
   say(link, FrameType::ring_ready);
 }
 
@@ -65,17 +66,19 @@ void UcxTransport::receive_by_ring(std::unique_ptr<UcxIncoming> incoming) {
 }
 
 bool UcxTransport::move_rings() {
-  bool moved = false, received = false, streaming = false;
+  bool moved = false, received = false;
   const Nanos end = clock_.now() + ring_turn;
-  do {
-    streaming = false;
+  for (;;) {
+    bool now = false, streaming = false;
     for (std::size_t i = 0; i < attended_.size(); ++i) {
       const Link link = attended_[i];
-      if (link->ring_out && move_outgoing(link)) moved = true;
-      if (link->ring_in && move_incoming(link)) received = true;
+      if (link->ring_out && move_outgoing(link)) moved = now = true;
+      if (link->ring_in && move_incoming(link)) received = now = true;
       if (!link->broken) streaming = streaming || (link->ring_out && link->ring_out->streaming()) || (link->ring_in && link->ring_in->streaming());
     }
-  } while (streaming && clock_.now() < end);
+    if (!streaming || clock_.now() >= end) break;
+    if (!now) std::this_thread::yield();  // the peer may be waiting for this very processor
+  }
   if (received && !parked_.empty()) retry_parked();
   return moved || received;
 }

@@ -27,7 +27,7 @@ class Ring : public testing::Test {
     EXPECT_TRUE(made.ok() && found.ok()) << (found.ok() ? "" : found.error().message);
     header_ = &(*found)->header();
     memory_ = (*found)->data(0).data();
-    sender = std::make_unique<RingSender>(std::move(*made));
+    sender = std::make_unique<RingSender>(std::move(*made), *clock_);
     receiver = std::make_unique<RingReceiver>(std::move(*found));
   }
   RingStep send() {
@@ -56,6 +56,7 @@ class Ring : public testing::Test {
   std::vector<std::uint64_t> taken, arrived, torn;
 
  private:
+  const std::unique_ptr<Clock> clock_ = make_system_clock();
   SharedRing::Header* header_ = nullptr;
   std::byte* memory_ = nullptr;
 };

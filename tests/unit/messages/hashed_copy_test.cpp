@@ -20,12 +20,15 @@ std::vector<std::byte> bytes_of(std::size_t count) {
 void expect_same(std::size_t total, std::size_t piece) {
   const auto from = bytes_of(total);
   for (const auto way : {&HashedCopy::copy, &HashedCopy::copy_to_shared}) {
-    std::vector<std::byte> memory(total + 64);
-    const std::span to(memory.data() + 64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64, total);
-    HashedCopy copy(total);
-    for (std::size_t done = 0; done < total; done += piece) (copy.*way)(to.data() + done, std::span(from).subspan(done, std::min(piece, total - done)));
-    EXPECT_EQ(copy.hash(), payload_hash(from)) << total << " bytes in pieces of " << piece;
-    EXPECT_TRUE(std::ranges::equal(to, from)) << total << " bytes in pieces of " << piece;
+    for (const Stores stores : {Stores::through_cache, Stores::beside_cache}) {
+      std::vector<std::byte> memory(total + 64);
+      const std::span to(memory.data() + 64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64, total);
+      HashedCopy copy(total);
+      for (std::size_t done = 0; done < total; done += piece)
+        (copy.*way)(to.data() + done, std::span(from).subspan(done, std::min(piece, total - done)), stores);
+      EXPECT_EQ(copy.hash(), payload_hash(from)) << total << " bytes in pieces of " << piece;
+      EXPECT_TRUE(std::ranges::equal(to, from)) << total << " bytes in pieces of " << piece;
+    }
   }
 }
 
