@@ -20,6 +20,7 @@ Node::Node(Rank rank, const std::string& transports, std::size_t slots, std::siz
   options.transports = transports;
   options.in_flight_limit = in_flight_limit;
   transport_ = make_ucx_transport(options, *clock_, std::move(handlers));
+  told_of_slots_ = transport_.get();
 }
 
 Node::~Node() {
@@ -30,7 +31,9 @@ Node::~Node() {
       gone.swap(letters);
     }
   }
+  told_of_slots_ = nullptr;
   transport_.reset();
+  letters.clear();  // those that came meanwhile hold slots
 }
 
 void Node::note(const std::function<void()>& change) {
@@ -48,7 +51,7 @@ Lease Node::take_slot(std::uint64_t /*bytes*/) {
   const auto index = static_cast<std::size_t>(free - used_.begin());
   return Lease{SlotIndex{static_cast<std::uint32_t>(index)}, slots_[index], [this, index] {
                  note([&] { used_[index] = false; });
-                 if (transport_) transport_->slot_available();
+                 if (Transport* const transport = told_of_slots_) transport->slot_available();
                }};
 }
 

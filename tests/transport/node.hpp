@@ -1,5 +1,6 @@
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -58,6 +59,7 @@ class Node {
   std::vector<bool> used_;
   OnLetter on_letter_;
   std::unique_ptr<Transport> transport_;
+  std::atomic<Transport*> told_of_slots_{nullptr};  ///< read by whichever thread lets go of a slot; null while the node ends
 };
 
 /// A BatchReady of the given step; with a payload of bytes that follow from the step.
