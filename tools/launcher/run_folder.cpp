@@ -6,8 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -116,12 +119,19 @@ Result<void> clear(const RunFolder::Request& request) {
   return {};
 }
 
-std::string holder_of(int lock) {
+/// Why another process's lock keeps this one out. Its PID stands in the file soon after it has the lock; until then none does, or that of a run before.
+Error held_by_another(const fs::path& folder, int lock) {
   std::array<char, 32> text{};
   const auto got = ::pread(lock, text.data(), text.size() - 1, 0);
-  std::string pid(text.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
-  while (!pid.empty() && pid.back() == '\n') pid.pop_back();
-  return pid.empty() ? "unknown" : pid;
+  pid_t pid = 0;
+  std::from_chars(text.data(), text.data() + std::max<ssize_t>(got, 0), pid);
+  if (pid <= 0 || (::kill(pid, 0) != 0 && errno == ESRCH))
+    return Error{
+        fmt::format("the folder {} belongs to another run, which has just begun or is on another host: wait for it, stop it, or choose another "
+                    "job.dump_folder",
+                    folder.string())};
+  return Error{fmt::format("the folder {} belongs to a live run with PID {}: wait for it, stop it (kill {}), or choose another job.dump_folder",
+                           folder.string(), pid, pid)};
 }
 
 Error cannot(const std::string& what, const fs::path& path) {
@@ -139,9 +149,7 @@ Result<RunFolder> RunFolder::open(const Request& request) {
     if (auto refused = objection(request)) return *std::move(refused);  // leave no trace in it
   Descriptor lock{::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)};
   if (!lock) return cannot("write into the run's folder: open", lock_path);
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
-    return Error{fmt::format("the folder {} belongs to a live run with PID {}: wait for it, stop it (kill {}), or choose another job.dump_folder",
-                             request.path.string(), holder_of(lock.get()), holder_of(lock.get()))};
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return held_by_another(request.path, lock.get());
   RunFolder folder(request.path, std::move(lock));
   if (auto refused = objection(request)) return *std::move(refused);
   folder.content_ = look_at(request);

@@ -1,6 +1,8 @@
 #include "tools/launcher/run_folder.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +37,18 @@ TEST_F(RunFolderTest, IsRefusedWithThePidWhileAnotherRunHoldsIt) {
   const auto second = RunFolder::open(request());
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.error().message.find("live run with PID " + std::to_string(::getpid())), std::string::npos) << second.error().message;
+}
+
+TEST_F(RunFolderTest, IsRefusedWithoutThePidOfAnotherWhereItsHolderHasNotToldItsOwn) {
+  for (const char* told : {"", "4194305\n"}) {  // nothing yet, or a run before; no system has so large a PID
+    const std::string lock = folder_.write("run/lock", told);
+    const Descriptor held{::open(lock.c_str(), O_RDWR | O_CLOEXEC)};
+    ASSERT_EQ(::flock(held.get(), LOCK_EX | LOCK_NB), 0);
+    const auto refused = RunFolder::open(request());
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.error().message.find("belongs to another run, which has just begun"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(refused.error().message.find("kill"), std::string::npos) << refused.error().message;
+  }
 }
 
 TEST_F(RunFolderTest, OfARunThatMadeStepsNeedsOverwriteUnlessItCanBeResumed) {
