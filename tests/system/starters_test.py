@@ -105,7 +105,7 @@ class StartersTest(unittest.TestCase):
         results = [finish(process) for process in [self.torchrun(0, 2), self.torchrun(1, 2, "--training.dataset_path", "/nowhere.txt")]]
         self.assertTrue(all(code != 0 for code, _ in results), results)
         self.assertLess(time.monotonic() - began, 60)
-        self.assertRegex(results[0][1], r"rank 1 could not build its epoch: .*/nowhere.txt")
+        self.assertRegex(results[0][1], r"rank 1 could not build its epoch: training.dataset_path: .*/nowhere.txt")
 
     def test_a_rank_that_joins_twice_is_named(self):
         processes = [self.torchrun(0, 3), self.torchrun(1, 3), self.torchrun(1, 3)]
