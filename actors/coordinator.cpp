@@ -133,11 +133,7 @@ void Coordinator::fault(const Letter<schema::FaultReport>& letter) {
   const auto body = letter.body();
   Fault fault{.cause = body.getCause(), .rank = rank, .signal = body.getSignal()};
   if (letter.from().rank != launcher_rank) {
-    if (body.getRestoreLost() && phase_ == Phase::preparing) {
-      runtime().log.warning(fmt::format("{} is lost and not used again: {}", describe(epoch_->begun.restore), fault.cause));
-      restore_.lost(epoch_->begun.restore);
-      fault.restore_lost = true;
-    }
+    if (body.getRestoreLost() && phase_ == Phase::preparing) restore_point_lost(fault);
     return raise(std::move(fault));
   }
   if (Incarnation{body.getIncarnation()} < lives_[rank]) return;  // its successor has been asked for already
@@ -225,6 +221,8 @@ void Coordinator::begin(BeginEpoch decision) {
   restore_.epoch_begins(decision.restore);
   cause_.reset();
   epoch_.emplace(decision, history_->tokens_at(before));
+  layouts_[decision.epoch] = Layout::of(decision.members, decision.changes);
+  spread_.reset();
   plan_next_epoch();
   enter_epoch(decision.epoch);
   enter(Phase::preparing);

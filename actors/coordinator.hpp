@@ -36,6 +36,11 @@ struct RecoveryOptions {
   /// A rank's part of a snapshot stands in its host's memory: has another host take a copy, which a SnapshotKept of ActorKind::none will tell of. False:
   /// of this rank there is none. Must not block. Empty: of no rank.
   std::function<bool(Rank, std::uint32_t slot, EpochId, Step)> copy_kept = {};
+  /// Has every host of these members hold all parts of this state, for other ranks than then read it: a SnapshotKept of the launcher's process with `number`
+  /// as its micro-batch tells that all is there that can be. Must not block. Empty: there is one host.
+  std::function<void(const EpochOrigin&, const std::vector<Rank>& members, std::uint32_t number)> spread = {};
+  /// Nothing that was kept in an epoch before this one is gone back to. Must not block. May be empty.
+  std::function<void(EpochId)> forget_before = {};
   [[nodiscard]] bool elastic() const noexcept { return respawn || shrink; }
   /// What a step trains on, for the error of a step that always fails: "rows 8 to 11 of the data order". Empty: nothing is said.
   std::function<std::string(Step)> describe_data;
@@ -58,7 +63,9 @@ struct EpochChanges {
   std::function<Result<std::vector<std::string>>(Step first, std::uint32_t ranks)> changes;
   /// What was to begin with this step did not: it runs as the one before.
   std::function<void(Step)> withdraw;
-  std::uint32_t most_ranks = 0;  ///< of this host; 0: none can be added or let go, for nobody holds their states meanwhile
+  std::uint32_t most_ranks = 0;  ///< of all hosts; 0: none can be added or let go, for nobody holds their states meanwhile
+  /// Is somebody there who would start a process of this rank? Empty: always.
+  std::function<bool(Rank)> can_start = {};
 };
 
 struct CoordinatorOptions {
@@ -164,6 +171,10 @@ class Coordinator final : public Actor<Coordinator> {
   void end_epoch();
   // coordinator_recovery.cpp
   void snapshot_kept(const Letter<schema::SnapshotKept>&);
+  /// The state that the epoch was to begin from cannot be read: passed over, if there is another.
+  void restore_point_lost(Fault& fault);
+  /// Do the members' hosts hold what they are to begin from? Sees to it; act() asks again.
+  [[nodiscard]] bool state_is_everywhere(const BeginEpoch& next);
   [[nodiscard]] bool recovers(const Fault& fault) const;
   /// Ends the epoch, not the run; why not, when this went wrong too often.
   [[nodiscard]] std::optional<std::string> recover();
@@ -250,6 +261,24 @@ class Coordinator final : public Actor<Coordinator> {
   std::map<Rank, Nanos> coming_since_;    ///< when they were asked for
   std::set<Rank> leaving_, left_;         ///< to be let go with the epoch's end, and who was
   std::set<Rank> newcomers_;              ///< of the epoch that begins
+  /// Who kept what lies in memory, by the epoch.
+  struct Layout {
+    std::vector<Rank> members;
+    std::vector<std::string> mesh;  ///< of the epoch's changes those that say who holds which rows
+    [[nodiscard]] static Layout of(const std::vector<Rank>& members, const std::vector<std::string>& changes);
+    bool operator==(const Layout&) const = default;
+  };
+  std::map<EpochId, Layout> layouts_;
+  struct Spread {
+    std::uint32_t number = 0;
+    EpochOrigin point;
+    std::vector<Rank> members;
+    Nanos since{0};
+    bool done = false;
+  };
+  std::optional<Spread> spread_;  ///< of the epoch that is to begin
+  std::uint32_t spreads_ = 0;
+  EpochId forgotten_before_;
   std::optional<std::uint32_t> hand_over_slot_;
   std::string not_handed_over_;    ///< the first reason
   std::optional<Step> tentative_;  ///< the epoch that begins is the first with the configuration of this step: it may turn out not to be possible

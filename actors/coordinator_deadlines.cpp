@@ -23,6 +23,11 @@ void Coordinator::check_deadlines() {
     if (now - coming_since_[rank] > options_.epoch.init_timeout)
       (void)stranger_ended(
           rank, fmt::format("rank {} has not joined within {:.0f} s (comm.init_timeout_seconds)", rank.value(), seconds(options_.epoch.init_timeout)));
+  if (spread_ && !spread_->done && now - spread_->since > std::max(options_.epoch.init_timeout, train_timeout())) {
+    runtime().log.warning(
+        fmt::format("not every host holds {} after {:.0f} s: the epoch begins with what is there", describe(spread_->point), seconds(now - spread_->since)));
+    spread_->done = true;  // whoever lacks a part says that the state is lost
+  }
   if (phase_ == Phase::draining || phase_ == Phase::ending) {
     if (now - phase_since_ <= options_.stop_timeout) return;
     if (phase_ == Phase::ending) return finish();
@@ -46,7 +51,7 @@ void Coordinator::check_deadlines() {
     return raise({.cause = fmt::format("after {:.0f} s (comm.init_timeout_seconds) {} of {} ranks are ready for the first step; {}",
                                        seconds(options_.epoch.init_timeout), epoch_->plans.size(), epoch_->begun.members.size(), members_.describe_slowest()),
                   .rank = {}});
-  if (phase_ == Phase::changing && now - phase_since_ > std::max(options_.stop_timeout, train_timeout()))
+  if (phase_ == Phase::changing && !spread_ && now - phase_since_ > std::max(options_.stop_timeout, train_timeout()))
     return raise({.cause = fmt::format("after {:.0f} s {} of {} ranks have left their state for the next epoch; {}", seconds(now - phase_since_),
                                        epoch_->stopped.size(), epoch_->begun.members.size(), members_.describe_slowest(epoch_->stopped)),
                   .rank = {}});

@@ -18,6 +18,15 @@ std::string names_of(const std::vector<Rank>& ranks) {
 
 bool names(const std::vector<Rank>& ranks, Rank rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
 
+Error no_room(const ChangeRequest& request, const EpochChanges& changes) {
+  if (!request.which.empty()) return Error{fmt::format("{}: not all of them are free to join", names_of(request.which))};
+  if (!changes.can_start) return Error{fmt::format("{} more ranks: this host takes at most {} in all", request.join, changes.most_ranks)};
+  return Error{
+      fmt::format("{} more rank{}: so many of the {} that the hosts of this run take are not free where an agent is; give the command of the run on a "
+                  "host that is missing, with its --node-rank",
+                  request.join, request.join == 1 ? "" : "s", changes.most_ranks)};
+}
+
 }  // namespace
 
 std::uint64_t Coordinator::Epoch::layout_of(const BeginEpoch& begin) {
@@ -68,9 +77,9 @@ Result<Agreed> Coordinator::agree_on_ranks(const ChangeRequest& request) {
     staying.erase(std::prev(staying.end()));
   }
   for (Rank rank{0}; change.joins.size() < request.join; ++rank) {
-    if (rank.value() >= options_.changes.most_ranks)
-      return Error{fmt::format("{} more ranks: this host takes at most {} in all", request.join, options_.changes.most_ranks)};
-    if (!leaving_.contains(rank) && then.insert(rank).second) change.joins.push_back(rank);  // one that leaves trains until then
+    if (rank.value() >= options_.changes.most_ranks) return no_room(request, options_.changes);
+    const bool possible = (request.which.empty() || names(request.which, rank)) && (!options_.changes.can_start || options_.changes.can_start(rank));
+    if (possible && !leaving_.contains(rank) && then.insert(rank).second) change.joins.push_back(rank);  // one that leaves trains until then
   }
   if (options_.changes.changes)
     if (const auto possible = options_.changes.changes(change.from, static_cast<std::uint32_t>(then.size())); !possible) return possible.error();
@@ -162,6 +171,7 @@ void Coordinator::change_when_due() {
 
 void Coordinator::begin_changed() {
   if (!std::ranges::all_of(epoch_->begun.members, [this](Rank member) { return epoch_->stopped.contains(member); })) return;
+  if (!hand_over_slot_) return begin_next();  // it waits for other hosts to hold what was handed over
   const std::uint32_t slot = *std::exchange(hand_over_slot_, std::nullopt);
   const Step after = epoch_->reports.last_joined();
   if (not_handed_over_.empty()) {
@@ -213,7 +223,7 @@ void Coordinator::begin_next() {
     cause_.reset();
     return raise({.cause = refusal->problem, .rank = refusal->rank, .signal = 0, .final = true});
   }
-  if (const auto* next = std::get_if<BeginEpoch>(&decision)) {
+  if (const auto* next = std::get_if<BeginEpoch>(&decision); next != nullptr && state_is_everywhere(*next)) {
     newcomers_ = std::exchange(ready_, {});
     begin(*next);
   }

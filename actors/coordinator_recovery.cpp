@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "actors/coordinator.hpp"
 
 /// From a fault to the next epoch.
 namespace troupe {
-
 bool Coordinator::recovers(const Fault& fault) const {
   if (fault.final) return false;
   if (fault.restore_lost && phase_ == Phase::preparing && options_.rollback_steps > 0) return true;
@@ -133,16 +135,50 @@ bool Coordinator::note_progress(StepRecord record) {
   return true;
 }
 
+void Coordinator::restore_point_lost(Fault& fault) {
+  const EpochOrigin& point = epoch_->begun.restore;
+  fault.restore_lost = restore_.lost(point);
+  if (fault.restore_lost)
+    runtime().log.warning(fmt::format("{} is lost and not used again: {}", describe(point), fault.cause));
+  else
+    fault.cause += fmt::format("; the run began with {}, and there is no other state to go on from", describe(point));
+}
+
+Coordinator::Layout Coordinator::Layout::of(const std::vector<Rank>& members, const std::vector<std::string>& changes) {
+  Layout layout{.members = members, .mesh = {}};
+  std::ranges::copy_if(changes, std::back_inserter(layout.mesh), [](const std::string& change) { return change.starts_with("parallelism."); });
+  return layout;
+}
+
+bool Coordinator::state_is_everywhere(const BeginEpoch& next) {
+  const EpochOrigin point = restore_.newest();
+  if (!options_.recovery.spread || point.place != EpochOrigin::Place::memory) return true;
+  std::vector<std::string> changes;
+  if (options_.changes.changes)
+    if (auto some = options_.changes.changes(restore_.goes_on_after(point).next(), static_cast<std::uint32_t>(next.members.size()))) changes = std::move(*some);
+  const auto then = layouts_.find(point.epoch);
+  if (then != layouts_.end() && then->second == Layout::of(next.members, changes)) return true;  // each finds its part on its own host
+  if (spread_ && spread_->point == point && spread_->members == next.members) return spread_->done;
+  spread_ = Spread{.number = ++spreads_, .point = point, .members = next.members, .since = runtime().clock.now()};
+  options_.recovery.spread(point, next.members, spreads_);
+  return false;
+}
+
 void Coordinator::snapshot_kept(const Letter<schema::SnapshotKept>& letter) {
+  if (letter.from().rank == launcher_rank) {
+    if (spread_ && spread_->number == letter.where().micro.value()) spread_->done = true;
+    return;
+  }
   if (phase_ != Phase::running) return;
   const Step step = letter.where().step;
   const Rank rank = letter.from().rank;
   const bool ok = letter.body().getOk();
   if (letter.from().actor == ActorKind::none) {
+    if (!ok) events_.not_kept(step, rank, letter.body().getProblem().cStr());
     if (restore_.copied(step, epoch(), rank, ok)) snapshot_sealed(step);
     return;
   }
-  if (!ok) runtime().log.warning(fmt::format("rank {}: no snapshot in memory of step {}: {}", rank.value(), step.value(), letter.body().getProblem().cStr()));
+  if (!ok) events_.not_kept(step, rank, letter.body().getProblem().cStr());
   bool sealed = restore_.kept(step, rank, ok);
   if (const auto& copy = options_.recovery.copy_kept) {
     const bool comes = ok && copy(rank, letter.body().getSlot() - 1U, epoch(), step);
@@ -154,6 +190,11 @@ void Coordinator::snapshot_kept(const Letter<schema::SnapshotKept>& letter) {
 void Coordinator::snapshot_sealed(Step step) {
   events_.kept(step, epoch());
   if (const auto oldest = restore_.oldest_kept()) history_->forget_before(*oldest);
+  const auto epoch_needed = restore_.oldest_epoch_kept();
+  if (!epoch_needed || *epoch_needed <= forgotten_before_) return;
+  forgotten_before_ = *epoch_needed;
+  layouts_.erase(layouts_.begin(), layouts_.lower_bound(forgotten_before_));
+  if (options_.recovery.forget_before) options_.recovery.forget_before(forgotten_before_);
 }
 
 }  // namespace troupe

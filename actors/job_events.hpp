@@ -47,6 +47,8 @@ class JobEvents {
   virtual void rolled_back(Step /*step*/, const EpochOrigin& /*to*/, const std::string& /*why*/) {}
   /// The snapshot in memory after this step is sealed.
   virtual void kept(Step /*step*/, EpochId /*epoch*/) {}
+  /// The snapshot in memory after this step will not be sealed: a rank's part, or its copy on another host, is not whole.
+  virtual void not_kept(Step /*step*/, Rank /*rank*/, const std::string& /*problem*/) {}
   /// What every rank was at when a time limit ended the epoch.
   virtual void flight_record(const std::string& /*text*/) {}
   /// A fault rule, counted from 0, has fired on a rank.

@@ -142,12 +142,23 @@ std::optional<Step> RestoreBook::oldest_kept() const {
   return count < 2 ? std::nullopt : oldest;
 }
 
-void RestoreBook::lost(const EpochOrigin& point) {
+std::optional<EpochId> RestoreBook::oldest_epoch_kept() const {
+  std::optional<EpochId> oldest;
+  std::size_t count = 0;
+  for (const auto& point : memory_) {
+    if (!point) continue;
+    ++count;
+    oldest = std::min(oldest.value_or(point->epoch), point->epoch);
+  }
+  return count < 2 ? std::nullopt : oldest;
+}
+
+bool RestoreBook::lost(const EpochOrigin& point) {
   if (point.place == EpochOrigin::Place::memory) {
     if (memory_[point.slot] == point) memory_[point.slot].reset();
-  } else if (point.place == EpochOrigin::Place::disk) {
-    disk_.erase(point.step);
+    return true;
   }
+  return disk_.erase(point.step) > 0 || point != base_;
 }
 
 }  // namespace troupe

@@ -71,8 +71,10 @@ class RestoreBook {
   void epoch_begins(const EpochOrigin& point);
   /// The oldest of the snapshots in memory, when there are two or more: nothing before it is gone back to, but for what lies on disk.
   [[nodiscard]] std::optional<Step> oldest_kept() const;
-  /// The point could not be read: the next newest() is another. The seed stays.
-  void lost(const EpochOrigin& point);
+  /// The oldest epoch in which one of them was kept, when there are two or more.
+  [[nodiscard]] std::optional<EpochId> oldest_epoch_kept() const;
+  /// The point could not be read: the next newest() is another. False: it is what the run began with, and there is no other.
+  [[nodiscard]] bool lost(const EpochOrigin& point);
 
  private:
   struct OpenKeep {

@@ -1,6 +1,7 @@
 """The small job that several benchmarks train on CPUs: a model of some megabytes whose steps take tens of milliseconds."""
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -9,6 +10,13 @@ TABLES = {
     "training": {"local_batch_size": 1, "seq_len": 256, "mixed_precision_param": "float32"},
     "checkpoint": {"enable": False},
 }
+
+
+def step_of_a_period(lines, period, skip=10):
+    """Seconds of a step, of lines of metrics.jsonl: the mean over a period of steps, each of its places the median of all periods. What is done once a period counts."""
+    steps = [line for line in lines if line["step"] > skip]
+    places = [[line["step_seconds"] for line in steps if line["step"] % period == place] for place in range(period)]
+    return statistics.fmean(statistics.median(place) for place in places if place)
 
 
 class SmallJob:

@@ -149,7 +149,7 @@ Result<std::vector<AgentMemory::Kept>> AgentMemory::find(std::uint32_t slot, Epo
   const auto end = end_of(descriptor_);
   if (!end) return Error{wanted + end.error().message};
   std::vector<std::uint32_t> places{place_};
-  for (std::uint32_t place = 0; place < std::min<std::uint64_t>(largest_place, (*end + region_stride - 1) / region_stride); ++place)
+  for (const std::uint32_t place : AgentMemory::places(descriptor_))
     if (place != place_) places.push_back(place);
   std::vector<Kept> kept;
   std::string instead = "is not whole";
@@ -178,6 +178,21 @@ Result<AgentMemory::Kept> AgentMemory::own(std::uint32_t slot, EpochId epoch, St
   auto mapped = map_kept(descriptor_, place_, slot, seen->bytes, *end);
   if (!mapped) return Error{wanted + mapped.error().message};
   return mapped;
+}
+
+std::vector<std::uint32_t> AgentMemory::places(int descriptor) {
+  std::vector<std::uint32_t> all;
+  const auto end = end_of(descriptor);
+  for (std::uint64_t place = 0; end && place < largest_place && place * region_stride < *end; ++place) all.push_back(static_cast<std::uint32_t>(place));
+  return all;
+}
+
+void AgentMemory::forget(EpochId before) const {
+  for (std::uint32_t slot = 0; slot < most_slots; ++slot) {
+    const auto seen = look(descriptor_, place_, slot);
+    if (seen && seen->epoch < before)
+      (void)::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, place_of_slot(place_, slot), static_cast<off_t>(slot_stride));
+  }
 }
 
 std::vector<AgentMemory::Whole> AgentMemory::whole() const {

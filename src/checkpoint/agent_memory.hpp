@@ -72,6 +72,10 @@ class AgentMemory {
     Step step;
   };
   [[nodiscard]] std::vector<Whole> whole() const;
+  /// The regions that there are in this memory.
+  [[nodiscard]] static std::vector<std::uint32_t> places(int descriptor);
+  /// Gives back the memory of this region's snapshots of epochs before this one. Nobody may have them mapped for writing.
+  void forget(EpochId before) const;
 
  private:
   struct Header;

@@ -23,6 +23,7 @@ FlowKnobs knobs_of(std::uint64_t seed) {
 std::unique_ptr<VirtualCluster> cluster_of(const FlowKnobs& knobs, bool shrink = false) {
   auto cluster = std::make_unique<VirtualCluster>(knobs);
   cluster->shrink = shrink;
+  if (knobs.seed % 2 == 1) cluster->spread_time = Nanos{static_cast<Nanos::rep>(knobs.seed * 7919 % 40'000'000)};
   return cluster;
 }
 
@@ -38,7 +39,7 @@ ChangeRequest request(const std::string& change, std::uint32_t join = 0, std::ui
 }
 
 TEST(Elastic, ThoseThatAreLeftGoOnWithEveryRowOnceInTheGlobalOrder) {
-  std::uint64_t shrunk = 0;
+  std::uint64_t shrunk = 0, spread = 0;
   for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     const FlowKnobs knobs = knobs_of(seed);
     const auto whole = undisturbed(knobs);
@@ -55,11 +56,13 @@ TEST(Elastic, ThoseThatAreLeftGoOnWithEveryRowOnceInTheGlobalOrder) {
     expect_same_run(knobs, *cluster, result, whole);
     if (result.let_go.empty()) continue;  // it had done its work
     ++shrunk;
+    spread += result.spreads;
     EXPECT_EQ(result.epochs.back().members.size(), knobs.ranks - 1) << describe(knobs);
     EXPECT_EQ(result.respawns, 0U);
     EXPECT_EQ(once()->run().flow.timed_hash, result.flow.timed_hash) << "repeatable trace, " << describe(knobs);
   }
   EXPECT_GE(shrunk, seeds / 2);
+  EXPECT_GE(spread, seeds / 8);
 }
 
 TEST(Elastic, ASecondRankMayDieWhileTheRestComesTogether) {

@@ -68,6 +68,9 @@ class VirtualCluster::Body final : public RankBody {
     const auto& epochs = cluster_.result_.epochs;
     const auto then = std::ranges::find(epochs, start.restore.epoch, &BeginEpoch::epoch);
     if (then == epochs.end()) return cluster_.world_.findings().add(Invariant::live_data, "a snapshot of an epoch that never was");
+    const std::pair state(start.restore, start.members);
+    if (cluster_.spread_time && then->members != start.members && std::ranges::find(cluster_.spread_, state) == cluster_.spread_.end())
+      cluster_.world_.findings().add(Invariant::live_data, "rank " + std::to_string(rank_.value()) + " is to begin from parts that its host does not hold");
     for (const Rank member : then->members) {
       const auto found = cluster_.memory_.find({member.value(), start.restore.slot});
       if (found != cluster_.memory_.end() && found->second.spoilt) throw RestorePointLost("its hash is wrong");
@@ -256,6 +259,15 @@ void VirtualCluster::spawn_coordinator() {
   options.recovery.let_go = [this](Rank rank, bool dead) {
     if (dead) world_.clock().after(Nanos{0}, [this, rank] { kill(rank.value()); });
   };
+  if (spread_time)
+    options.recovery.spread = [this](const EpochOrigin& state, const std::vector<Rank>& members, std::uint32_t number) {
+      ++result_.spreads;
+      world_.clock().after(*spread_time, [this, state, members, number] {
+        spread_.emplace_back(state, members);
+        const Heading heading{coordinator_address, {launcher_rank, ActorKind::none}, Where{{}, {}, Micro{number}, {}}, {}, Nanos{0}, 0};
+        send<schema::SnapshotKept>(runtime_, heading, [](auto body) { body.setOk(true); });
+      });
+    };
   options.changes = epoch_changes();
   options.requests = requests_;
   options.change = [this](const std::vector<std::string>& changes, Step from) -> troupe::Result<void> {

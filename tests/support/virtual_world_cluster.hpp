@@ -31,6 +31,8 @@ class VirtualCluster {
   std::uint32_t absent = 0;  ///< ranks, counted from the last, that never start
   bool respawn = false, shrink = false;
   std::uint32_t min_ranks = 1;
+  /// Each rank is on a host of its own: a state in memory is where it was kept until, so long after it was asked for, all hosts hold it.
+  std::optional<Nanos> spread_time;
   /// Changes that are planned: by the first step with them, "replicas=2", "slots.weights=3" or "rows=8".
   std::map<Step, std::vector<std::string>> planned;
   /// An epoch with these changes cannot be built by this rank: the problem, or nothing.
@@ -62,6 +64,7 @@ class VirtualCluster {
     std::vector<Step> kept;            ///< snapshots in memory that were sealed
     std::vector<std::string> settled;  ///< changes that took a new epoch: "text", or "text: problem"
     std::vector<Rank> let_go;
+    std::uint32_t spreads = 0;
     DevicePowers devices;                                 ///< as told to the sinks
     std::vector<std::pair<Step, EpochOrigin>> rollbacks;  ///< after which step, to what
     std::vector<std::pair<Step, Step>> set_aside;         ///< checkpoints after the first, up to the second
@@ -129,6 +132,7 @@ class VirtualCluster {
   std::map<EpochId, std::unique_ptr<Shared>> shared_;
   std::shared_ptr<ChangeRequests> requests_ = std::make_shared<ChangeRequests>();
   std::map<std::pair<std::uint32_t, std::uint32_t>, Kept> memory_;  ///< by rank and slot: the host agent's
+  std::vector<std::pair<EpochOrigin, std::vector<Rank>>> spread_;   ///< states that the hosts of these members hold all of
   std::unique_ptr<Events> events_;
   std::map<std::uint32_t, Process> processes_;
   std::set<std::uint32_t> ended_;

@@ -16,7 +16,9 @@ def data(job):
     return [(line["step"], line["digest"], line["step_tokens"]) for line in job.metrics()]
 
 
-class ElasticTest(unittest.TestCase):
+class ElasticJobs(unittest.TestCase):
+    """What a run that goes on with other ranks is held against."""
+
     def job(self, steps=STEPS, checkpoint=False):
         job = Job(steps=steps, checkpoint=checkpoint)
         job.config.write_text(job.config.read_text().replace(*NO_FLOAT8))
@@ -60,6 +62,8 @@ class ElasticTest(unittest.TestCase):
         self.assertEqual(here, [line for line in told(other) if line["step"] >= first])
         self.assertGreater(len(here), 5)
 
+
+class ElasticTest(ElasticJobs):
     def test_after_a_death_those_that_are_left_go_on_and_a_rank_joins_again(self):
         job = self.job(steps=ENDLESS)
         replicated = ("--nproc", 4, "--parallelism.data_parallel_replicate_degree", 2)

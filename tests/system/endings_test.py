@@ -4,7 +4,8 @@ import signal
 import time
 import unittest
 
-from job import Job, finish, wait_until
+from job import Job, finish, wait_until, whole_lines
+from recovery_test import journal
 
 
 class StuckWorkerTest(unittest.TestCase):
@@ -26,6 +27,24 @@ class StuckWorkerTest(unittest.TestCase):
         code, output = finish(process)
         self.assertEqual(code, 128 + signal.SIGINT, output)
         self.assertLess(time.monotonic() - over, 7, f"the grace of 7.5 s was waited for; the job was over {over - began:.1f} s after the first signal:\n{output}")
+        self.assertEqual(job.workers(), [])
+
+
+class SecondSignalTest(unittest.TestCase):
+    def test_what_the_launcher_kills_itself_is_no_death_in_the_journal(self):
+        job = Job(steps=100000)
+        self.addCleanup(job.remove)
+        process = job.start("--nproc", 2, "--faults.rules=site=lane kind=forward rank=1 step=5 action=stall")
+        self.addCleanup(process.kill)
+        job.wait_for_step(4, process)
+        for _ in range(2):
+            asked = len(journal(job, "stop_requested"))
+            process.send_signal(signal.SIGINT)
+            wait_until(lambda: len(journal(job, "stop_requested")) > asked or process.poll() is not None, "the signal is heard")
+        code, output = finish(process)
+        self.assertEqual(code, 128 + signal.SIGINT, output)
+        self.assertIn("Interrupt again: stopping at once", output)
+        self.assertEqual([line["event"] for line in whole_lines(job.run / "journal.jsonl")][-1], "stop_requested")
         self.assertEqual(job.workers(), [])
 
 

@@ -4,8 +4,8 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -27,6 +27,8 @@
 
 namespace troupe {
 namespace {
+
+std::uint32_t node_of(Rank peer) { return peer == launcher_rank ? 0 : node_of_agent(peer); }
 
 constexpr std::chrono::seconds orphans_patience{3};  ///< for workers to end by themselves once the launcher is gone
 
@@ -105,27 +107,24 @@ class NodeAgent {
     return {};
   }
 
-  /// On the control connection's thread. The agents of the hosts before and behind are linked to at once: what they send is held until then.
+  /// On the control connection's thread. The agents of the other hosts are linked to at once: what they send is held until then.
   void meet(const std::vector<Peer>& peers) {
     link_->know(peers);
-    for (const std::uint32_t neighbour : {request_.node_rank - 1, request_.node_rank + 1})
-      if (neighbour > 0 && std::ranges::any_of(peers, [&](const Peer& peer) { return peer.first == agent_rank(neighbour); }))
-        if (auto connected = link_->connect_to(agent_rank(neighbour)); !connected) log_->warning(connected.error().message);
+    for (const Peer& peer : peers)
+      if (is_agent(peer.first) && peer.first != agent_rank(request_.node_rank))
+        if (auto connected = link_->connect_to(peer.first); !connected) log_->warning(connected.error().message);
   }
 
   [[nodiscard]] std::string devices() const { return network_devices(process_environment(), config_.comm.interface); }
 
   Result<Hello> hello(const Secret& secret) {
-    const Digest nonce = random_nonce();
     Hello said;
-    std::uint32_t life = 0;  // an agent that comes after one that died is not taken for it
-    std::memcpy(&life, nonce.data(), sizeof(life));
     said.first = agent_rank(request_.node_rank);
     said.ranks = here_;
     said.world_size = world_size_;
     said.pid = static_cast<std::uint32_t>(::getpid());
     said.host = host_name();
-    said.incarnation = Incarnation{life};
+    said.incarnation = incarnation_of_agent(std::chrono::system_clock::now());
     TransportOptions options;
     options.session = session_of(secret);
     options.self = {said.first, said.incarnation};
@@ -143,7 +142,8 @@ class NodeAgent {
       std::array<pollfd, 3> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{notices_.bell().get(), POLLIN, 0}, pollfd{copies_.bell().get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), 500);
       workers_.look_at_ledgers();
-      for (const CopyReport& copy : copies_.take()) tell(copy);
+      for (const SnapshotCourier::News& news : copies_.take())
+        tell(CopyReport{.snapshot = news.snapshot, .to = node_of(news.at), .sent = news.sent, .problem = news.problem});
       for (const Notice& notice : notices_.take()) {
         if (notice.order.empty()) return lose_launcher(notice.gone);
         if (const auto code = obey(notice.order)) return *code;
@@ -168,15 +168,15 @@ class NodeAgent {
       workers_.obey(*worker);
       return std::nullopt;
     }
-    if (const auto* const copy = std::get_if<CopyOrder>(&*order)) {
-      courier_.send(copy->snapshot, request_.node_rank == 1 ? launcher_rank : agent_rank(request_.node_rank - 1));
-      return std::nullopt;
-    }
-    if (const auto* const back = std::get_if<ReturnOrder>(&*order)) {
-      tell(ReturnReport{back->node, courier_.send_all(Rank{back->node * here_}, here_, agent_rank(back->node))});
-      return std::nullopt;
-    }
-    const auto& end = std::get<EndOrder>(*order);
+    if (const auto* const end = std::get_if<EndOrder>(&*order)) return finish(*end);
+    if (const auto* const copy = std::get_if<CopyOrder>(&*order)) courier_.send(copy->snapshot, copy->to == 0 ? launcher_rank : agent_rank(copy->to));
+    if (const auto* const asked = std::get_if<HoldingsOrder>(&*order)) tell(HoldingsReport{asked->question, courier_.held()});
+    if (const auto* const forget = std::get_if<ForgetOrder>(&*order)) courier_.forget(forget->before, Rank{request_.node_rank * here_}, here_);
+    if (std::holds_alternative<PresentOrder>(*order)) tell(PresentReport{});
+    return std::nullopt;
+  }
+
+  int finish(const EndOrder& end) {
     workers_.stop(end.patience, &signals_);
     if (const auto signal = workers_.cut_short()) return 128 + *signal;
     if (end.ok)
@@ -196,6 +196,7 @@ class NodeAgent {
   std::optional<int> stop(int signal) {
     if (asked_to_stop_ && signal != SIGUSR1 && signal != SIGHUP) {
       log_->warning(fmt::format("{} again: stopping at once", ::strsignal(signal)));
+      at_once_ = true;
       workers_.stop(std::chrono::milliseconds{0});
       return 128 + signal;
     }
@@ -216,33 +217,24 @@ class NodeAgent {
   std::unique_ptr<Clock> clock_ = make_system_clock();
   Directory directory_;  ///< empty: no actor lives here
   BellQueue<Notice> notices_;
-  BellQueue<CopyReport> copies_;  ///< that came to this host, or did not leave it
-  bool asked_to_stop_ = false;
-  SnapshotCourier courier_{agent_rank(request_.node_rank), [this](const SnapshotName& name, const std::string& problem) { copies_.add({name, problem}); }};
+  BellQueue<SnapshotCourier::News> copies_;  ///< that came to this host, or left it
+  bool asked_to_stop_ = false, at_once_ = false;
+  SnapshotCourier courier_{agent_rank(request_.node_rank), [this](const SnapshotCourier::News& news) { copies_.add(news); }};
   std::unique_ptr<LetterLink> link_;
   std::unique_ptr<ControlClient> client_;
-  HostWorkers workers_{
-      {.ended = [this](const WorkerEnd& end) { tell(end); }, .fired = [this](Rank rank, const FaultFiring& firing) { tell(RankFiring{rank, firing}); }}};
+  HostWorkers workers_{{.ended =
+                            [this](const WorkerEnd& end) {
+                              if (!at_once_ || !end.on_our_demand) tell(end);
+                            },
+                        .fired = [this](Rank rank, const FaultFiring& firing) { tell(RankFiring{rank, firing}); }}};
 };
 
 }  // namespace
 
 Result<void> check_hosts(const JobConfig& config, std::uint32_t nodes) {
   if (nodes == 1) return {};
-  if (config.elastic.shrink())
-    return Error{
-        "elastic.policy = \"shrink\" with --nnodes: a host's agent holds the state of its own ranks alone, and the ranks that are left would need all of it: "
-        "use "
-        "\"respawn\" or \"stop\""};
   if (config.data.loader_hosts > 0) return Error{"data.loader_hosts with --nnodes: loader processes serve the ranks of one host: set it to 0"};
-  return check_hosts(config.live.changes, nodes);
-}
-
-Result<void> check_hosts(const std::vector<std::string>& changes, std::uint32_t nodes) {
-  const auto mesh = std::ranges::find_if(changes, [](const std::string& change) { return change.find("parallelism.") != std::string::npos; });
-  if (nodes == 1 || mesh == changes.end()) return {};
-  return Error{
-      fmt::format("{}: on several hosts the mesh stays as it is while the run is live, for a host's agent holds the state of its own ranks alone", *mesh)};
+  return {};
 }
 
 std::vector<std::pair<std::string, std::string>> worker_environment(const std::string& coordinator, const Secret& secret, std::uint32_t world_size,

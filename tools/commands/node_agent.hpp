@@ -14,8 +14,6 @@ namespace troupe {
 
 /// Can this configuration run on so many hosts, each with an agent? The error names the key.
 [[nodiscard]] Result<void> check_hosts(const JobConfig& config, std::uint32_t nodes);
-/// May these keys of a live run on so many hosts be changed?
-[[nodiscard]] Result<void> check_hosts(const std::vector<std::string>& changes, std::uint32_t nodes);
 
 /// What every worker of this host is told, beside its rank. `coordinator`: host:port.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> worker_environment(const std::string& coordinator, const Secret& secret,

@@ -26,9 +26,8 @@
 #include "tools/launcher/job_host.hpp"
 #include "tools/launcher/job_setup.hpp"
 #include "tools/launcher/network_interface.hpp"
-#include "tools/launcher/remote_hosts.hpp"
+#include "tools/launcher/other_hosts.hpp"
 #include "tools/launcher/signals.hpp"
-#include "tools/launcher/snapshot_courier.hpp"
 #include "tools/worker/environment.hpp"
 
 namespace troupe {
@@ -53,8 +52,6 @@ class Launch {
     if (!record) return refuse(record.error());
     JobHostOptions options;
     options.world_size = world_size;
-    options.nodes = request_.nodes;
-    options.host_event = [this](const HostEvent& event) { host_events_.add(event); };
     options.loader_hosts = loader_hosts();
     options.job = new_job_name();
     options.secret = secret;
@@ -63,23 +60,19 @@ class Launch {
     options.config = config_.to_toml();
     options.run_folder = std::filesystem::absolute(folder_.path());
     options.coordinator = coordinator_options(config_, run_, world_size, log_);
-    options.check_change = [live = run_.live, nodes = request_.nodes](ChangeRequest& request, std::uint32_t ranks) -> Result<void> {
-      if (auto possible = check_hosts(request.set, nodes); !possible) return possible;
-      return check_change(*live, request, ranks);
-    };
+    options.check_change = [live = run_.live](ChangeRequest& request, std::uint32_t ranks) { return check_change(*live, request, ranks); };
     options.coordinator.recovery.start_again = [this](Rank rank, Incarnation incarnation) { respawns_.add({rank, incarnation}); };
-    if (request_.nodes > 1 && config_.elastic.respawn()) {  // else nobody takes the place of a host that is gone
-      options.courier = &courier_.emplace(launcher_rank, [this](const SnapshotName& name, const std::string& problem) { copies_.add({name, problem}); });
-      options.coordinator.recovery.copy_kept = [this](Rank rank, std::uint32_t slot, EpochId epoch, Step step) {
-        if (hosts_.hosts(rank)) kept_.add({rank, slot, epoch, step});
-        return hosts_.hosts(rank);
-      };
-    }
     options.coordinator.recovery.let_go = [this](Rank rank, bool kill) { respawns_.add({rank, {}, true, kill}); };
-    if (loader_hosts() == 0 && request_.ranks_in_process.value_or(1) == 1 && request_.nodes == 1)
+    if (loader_hosts() == 0 && request_.ranks_in_process.value_or(1) == 1)
       options.coordinator.changes.most_ranks = std::max(256U, 16 * std::max(1U, std::thread::hardware_concurrency()));
     if (auto memory = workers_.take_memory(); !memory) return refuse(memory.error());
-    if (courier_) courier_->use_memory(workers_.memory());
+    hosts_.emplace(OtherHosts::Options{.hosts = {.nodes = request_.nodes, .ranks_each = here(), .shrinks = config_.elastic.shrink()},
+                                       .keeps_copies = config_.elastic.recovers(),
+                                       .memory = workers_.memory()},
+                   OtherHosts::Handler{.ended = [this](WorkerEnd end) { ended(std::move(end)); },
+                                       .fired = [this](const RankFiring& fired) { told_firing(fired.rank, fired.firing); }},
+                   log_);
+    hosts_->prepare(options);
     std::string listen_on = options.listen_on;
     if (!config_.comm.interface.empty()) {
       auto found = address_of_interface(config_.comm.interface);
@@ -90,6 +83,7 @@ class Launch {
     auto host = JobHost::start(std::move(options), **record, log_);
     if (!host) return refuse(host.error());
     host_ = host->get();
+    hosts_->open(*host_);
     const std::string address = fmt::format("{}:{}", listen_on, host_->port());
     if (auto written = folder_.write_control(address, secret.hex()); !written) return refuse(written.error());
     auto dashboard = open_dashboard();
@@ -137,14 +131,11 @@ class Launch {
   /// Until the job has ended (its end), or is to end at once (nothing; exit_code_).
   std::optional<JobEnd> watch() {
     while (true) {
-      std::array<pollfd, 6> waiting{pollfd{signals_.get(), POLLIN, 0},         pollfd{host_->bell().get(), POLLIN, 0},
-                                    pollfd{respawns_.bell().get(), POLLIN, 0}, pollfd{host_events_.bell().get(), POLLIN, 0},
-                                    pollfd{kept_.bell().get(), POLLIN, 0},     pollfd{copies_.bell().get(), POLLIN, 0}};
+      std::array<pollfd, 4> waiting{pollfd{signals_.get(), POLLIN, 0}, pollfd{host_->bell().get(), POLLIN, 0}, pollfd{respawns_.bell().get(), POLLIN, 0},
+                                    pollfd{hosts_->bell().get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), 500);
       workers_.look_at_ledgers();
-      for (const HostEvent& event : host_events_.take()) hosts_.take(event);
-      for (const SnapshotName& name : kept_.take()) hosts_.copy(name);
-      for (const CopyReport& copy : copies_.take()) hosts_.copied(copy);
+      hosts_->look();
       look_at_config();
       look_at_folder();
       for (const WorkerOrder& order : respawns_.take()) obey(order);
@@ -192,8 +183,8 @@ class Launch {
       const bool hosted = end.first <= order.rank && order.rank.value() - end.first.value() < end.ranks;
       return hosted && (order.let_go || end.incarnation < order.incarnation);
     });
-    if (hosts_.hosts(order.rank))
-      hosts_.obey(order);
+    if (hosts_->hosts(order.rank))
+      hosts_->obey(order);
     else
       workers_.obey(order);
   }
@@ -202,13 +193,10 @@ class Launch {
     host_->report_firing(rank, static_cast<std::uint32_t>(firing.rule), firing.where, firing.operation);
   }
 
-  void told_copy(const CopyReport& copy) {
-    host_->report_copy(copy.snapshot.rank, copy.snapshot.slot, copy.snapshot.epoch, copy.snapshot.step, copy.problem.empty());
-  }
-
   [[nodiscard]] std::uint32_t here() const { return request_.processes.value_or(1); }
 
   void ended(WorkerEnd end) {
+    if (at_once_ && end.on_our_demand) return;  // nothing that the run should be told of
     if (end.loader && !end.clean()) host_->report_death(end.first, end.describe(), end.signal);
     for (std::uint32_t i = 0; !end.loader && i < end.ranks; ++i) host_->report_death(Rank{end.first.value() + i}, end.describe(), end.signal, end.incarnation);
     if (!end.let_go && end.problem.empty()) ends_.push_back(std::move(end));
@@ -219,6 +207,7 @@ class Launch {
     const bool again = asked_to_stop_ && signal != SIGUSR1 && signal != SIGHUP;  // a shell that goes may hang up twice
     if (again) {
       log_.warning(fmt::format("{} again: stopping at once", ::strsignal(signal)));
+      at_once_ = true;
       workers_.stop(std::chrono::milliseconds{0});
       exit_code_ = 128 + signal;
       return false;
@@ -232,10 +221,10 @@ class Launch {
   std::optional<int> await_hosts(std::chrono::milliseconds patience) {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     while (true) {
-      for (const HostEvent& event : host_events_.take()) hosts_.take(event);
+      hosts_->look();
       const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-      if (hosts_.all_gone() || left <= 0) return std::nullopt;
-      std::array<pollfd, 2> waiting{pollfd{host_events_.bell().get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
+      if (hosts_->all_gone() || left <= 0) return std::nullopt;
+      std::array<pollfd, 2> waiting{pollfd{hosts_->bell().get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
       ::poll(waiting.data(), waiting.size(), static_cast<int>(left));
       while (const auto signal = signals_.next())
         if (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGHUP) return signal;
@@ -244,7 +233,7 @@ class Launch {
 
   int finish(const JobEnd& end, const JobRecord& record) {
     const auto patience = end.ok ? std::chrono::milliseconds{grace} : std::chrono::milliseconds{grace} / 2;
-    hosts_.end({.ok = end.ok, .cause = end.cause, .patience = patience});
+    hosts_->end({.ok = end.ok, .cause = end.cause, .patience = patience});
     workers_.stop(patience, &signals_);
     std::optional<int> cut_short = workers_.cut_short();
     if (!cut_short) cut_short = await_hosts(patience + std::chrono::seconds{5});  // they, too, kill at the end of their patience, and tell of it then
@@ -282,25 +271,12 @@ class Launch {
   JobHost* host_ = nullptr;
   std::string network_devices_;
   BellQueue<WorkerOrder> respawns_;
-  BellQueue<HostEvent> host_events_;
-  BellQueue<SnapshotName> kept_;  ///< of ranks of other hosts: to be copied
-  BellQueue<CopyReport> copies_;  ///< that came to this host
-  std::optional<SnapshotCourier> courier_;
   std::optional<ConfigWatch> watch_;
   HostWorkers workers_{
       {.ended = [this](WorkerEnd end) { ended(std::move(end)); }, .fired = [this](Rank rank, const FaultFiring& firing) { told_firing(rank, firing); }}};
-  RemoteHosts hosts_{request_.nodes,
-                     request_.processes.value_or(1),
-                     {.send = [this](std::uint32_t node, const std::string& order) { host_->order(node, order); },
-                      .ended = [this](WorkerEnd end) { ended(std::move(end)); },
-                      .fired = [this](const RankFiring& fired) { told_firing(fired.rank, fired.firing); },
-                      .stop = [this](const std::string& reason) { host_->request_stop(reason); },
-                      .lost = [this](Rank rank, const std::string& cause, Incarnation life) { host_->report_death(rank, cause, 0, life); },
-                      .copied = [this](const CopyReport& copy) { told_copy(copy); },
-                      .give_back = [this](std::uint32_t node) { return courier_ ? courier_->send_all(Rank{node * here()}, here(), agent_rank(node)) : 0; }},
-                     log_};
+  std::optional<OtherHosts> hosts_;
   std::vector<WorkerEnd> ends_;
-  bool asked_to_stop_ = false, folder_lost_ = false;
+  bool asked_to_stop_ = false, at_once_ = false, folder_lost_ = false;
   int exit_code_ = exit_failed;
 };
 

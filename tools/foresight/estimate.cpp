@@ -112,7 +112,7 @@ RankMemory memory_of(const Estimate& e, const JobConfig& config, const JobConfig
   m.gradient_slots = edge(EdgeKind::gradients) / tensor;
   m.snapshot_slots = edge(EdgeKind::snapshots) / tensor;
   if (const SnapshotPolicy snapshots = plain.snapshots(); snapshots.keep_every > 0) m.kept = snapshots.slots() * state_bytes(e.job, e.training) / tensor;
-  if (config.elastic.respawn() && e.ranks > e.cluster.network.ranks_per_host) m.copied = m.kept;
+  if (config.elastic.recovers() && e.ranks > e.cluster.network.ranks_per_host) m.copied = m.kept;
   if (!e.cluster.device.gpu()) return m;
   m.library = static_cast<std::size_t>(e.cluster.device.library_gib * 1073741824.0);
   m.scratch = kernel_scratch_of(e.training);

@@ -17,7 +17,7 @@ namespace troupe {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds answer_limit{10000}, retry_pause{100};
+constexpr std::chrono::milliseconds answer_limit{10000}, retry_pause{100}, later_pause{500};
 
 bool readable(int descriptor) {
   pollfd now{descriptor, POLLIN, 0};
@@ -47,6 +47,7 @@ struct Attempt {
   FrameCutter frames{control_limit_member};
   Welcome welcome;
   bool refused = false;  ///< trying again is of no use
+  bool later = false;    ///< the other side says that it cannot decide yet
 };
 
 Result<void> shake_hands(Attempt& attempt, const Secret& secret, const Hello& hello, Clock::time_point deadline, int interrupt) {
@@ -72,6 +73,8 @@ Result<void> shake_hands(Attempt& attempt, const Secret& secret, const Hello& he
   if (!verdict) return verdict.error();
   attempt.refused = verdict->kind == ControlKind::refused;
   if (attempt.refused) return Error{"it refused: " + verdict->payload};
+  attempt.later = verdict->kind == ControlKind::later;
+  if (attempt.later) return Error{verdict->payload};
   if (verdict->kind != ControlKind::welcome) return Error{"it answered neither welcome nor refusal"};
   auto welcome = read_welcome(verdict->payload);
   if (!welcome) return welcome.error();
@@ -133,7 +136,7 @@ namespace {
 /// One try. The error is worth another try unless `final`.
 Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
                                                 const std::function<Result<Hello>(const Secret&)>& hello, Clock::time_point deadline, int interrupt,
-                                                bool& final) {
+                                                bool& final, std::chrono::milliseconds& pause) {
   auto known = secret();
   if (!known) return known.error();
   auto said = hello(*known);
@@ -145,6 +148,7 @@ Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::ui
   attempt.socket = std::move(socket.value());
   auto shaken = shake_hands(attempt, *known, *said, std::min(deadline, Clock::now() + answer_limit), interrupt);
   final = attempt.refused;
+  pause = attempt.later ? later_pause : retry_pause;
   if (!shaken) return shaken.error();
   return std::unique_ptr<ControlClient>{std::make_unique<Client>(std::move(attempt), *known)};
 }
@@ -163,16 +167,17 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::functio
   const auto deadline = Clock::now() + limit;
   while (true) {
     bool final = false;
+    std::chrono::milliseconds pause = retry_pause;
     const auto there = where();
     const std::string coordinator = there ? fmt::format("the coordinator at {}:{}", there->host, there->port) : "the coordinator";
-    auto client = there ? try_once(there->host, there->port, secret, hello, deadline, interrupt, final) : there.error();
+    auto client = there ? try_once(there->host, there->port, secret, hello, deadline, interrupt, final, pause) : there.error();
     if (client) return client;
     if (readable(interrupt)) return Error{fmt::format("interrupted before it had joined {}: {}", coordinator, client.error().message)};
     if (final) return Error{fmt::format("cannot join {}: {}", coordinator, client.error().message)};
-    if (Clock::now() + retry_pause >= deadline)
+    if (Clock::now() + pause >= deadline)
       return Error{fmt::format("cannot join {} within {:.1f} s: {}", coordinator, std::chrono::duration<double>(limit).count(), client.error().message)};
-    pollfd pause{interrupt, POLLIN, 0};
-    ::poll(&pause, 1, static_cast<int>(retry_pause.count()));
+    pollfd signal{interrupt, POLLIN, 0};
+    ::poll(&signal, 1, static_cast<int>(pause.count()));
   }
 }
 

@@ -93,6 +93,11 @@ Result<std::vector<Peer>> read_peers(std::string_view text) {
   });
 }
 
+Incarnation incarnation_of_agent(std::chrono::system_clock::time_point start) noexcept {
+  constexpr std::chrono::sys_days since{std::chrono::year{2026} / 1 / 1};
+  return Incarnation{static_cast<std::uint32_t>((start - since) / std::chrono::milliseconds{100})};
+}
+
 std::string encode(ControlKind kind, std::string_view payload) {
   const auto length = static_cast<std::uint32_t>(payload.size());
   std::string frame(sizeof(length) + 1, '\0');
@@ -107,7 +112,7 @@ Result<std::optional<ControlFrame>> FrameCutter::next() {
   if (pending_.size() < head) return std::optional<ControlFrame>{};
   std::memcpy(&length, pending_.data(), sizeof(length));
   const auto kind = static_cast<std::uint8_t>(pending_[sizeof(length)]);
-  if (kind < static_cast<std::uint8_t>(ControlKind::challenge) || kind > static_cast<std::uint8_t>(ControlKind::told))
+  if (kind < static_cast<std::uint8_t>(ControlKind::challenge) || kind > static_cast<std::uint8_t>(ControlKind::later))
     return Error{fmt::format("a frame of unknown kind {}", kind)};
   if (length > limit_) return Error{fmt::format("a frame of {} bytes where at most {} are allowed", length, limit_)};
   if (pending_.size() < head + length) return std::optional<ControlFrame>{};

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,7 +15,7 @@
 ///   worker → launcher  challenge   rank, a nonce                           before this nothing is known of the other side
 ///   launcher → worker  answer      a nonce, HMAC over both nonces          the launcher knows the secret
 ///   worker → launcher  proof       HMAC over both nonces, Hello            so does the worker
-///   launcher → worker  welcome     Welcome          or refused: a text
+///   launcher → worker  welcome     Welcome          or refused: a text, or later: a text, come again
 ///   launcher → worker  peers       the transport addresses of all workers, when all are here, and again when one was started again
 /// Then the connection stays open and silent: its end tells either side that the other has ended.
 ///   launcher → worker  trace       a folder: write your timeline into it, as rank-N.json; nothing is answered
@@ -37,7 +38,8 @@ enum class ControlKind : std::uint8_t {
   response = 8,
   trace = 9,
   order = 10,
-  told = 11
+  told = 11,
+  later = 12
 };
 
 /// What a tool that asks something of the job claims to be.
@@ -48,6 +50,9 @@ inline constexpr std::uint32_t most_nodes = 0xfff0;
 [[nodiscard]] constexpr Rank agent_rank(std::uint32_t node) noexcept { return Rank{0xffff0000U + node}; }
 [[nodiscard]] constexpr bool is_agent(Rank rank) noexcept { return rank >= agent_rank(0) && rank < agent_rank(most_nodes); }
 [[nodiscard]] constexpr std::uint32_t node_of_agent(Rank rank) noexcept { return rank.value() - 0xffff0000U; }
+/// Of an agent that starts at this time: an agent that takes the place of another has a later one, so that what the earlier one sends is stale and what it
+/// sends itself is not, whichever arrives first. Tenths of a second since 2026, for 13 years.
+[[nodiscard]] Incarnation incarnation_of_agent(std::chrono::system_clock::time_point start) noexcept;
 
 inline constexpr std::size_t control_limit_stranger = 256;  ///< bytes of a frame before the peer has proved itself
 inline constexpr std::size_t control_limit_member = std::size_t{8} << 20U;

@@ -212,6 +212,10 @@ bool Server::admit(Connection& connection, const std::string& payload) {
     return write_all(connection.socket, encode(ControlKind::welcome, write(Welcome{})), write_limit).ok();
   }
   if (is_agent(hello->first) && !handler_.told) return drop(connection, "a host agent, and this job has none");
+  if (const auto why = handler_.not_yet ? handler_.not_yet(*hello) : std::nullopt) {
+    (void)write_all(connection.socket, encode(ControlKind::later, *why), write_limit);
+    return false;
+  }
   auto welcome = handler_.admit(*hello);
   if (!welcome) {
     (void)write_all(connection.socket, encode(ControlKind::refused, welcome.error().message), write_limit);

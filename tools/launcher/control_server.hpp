@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class ControlServer {
     /// What a tool asks (troupe inspect, set, inject) and is answered. Empty: tools are refused.
     std::function<std::string(const std::string& request)> ask = {};
     std::function<void(Rank agent, const std::string& text)> told = {};  ///< a host agent tells something. Empty: they are refused
+    /// Asked before `admit`: a reason why that cannot be decided yet, and the peer is to come again. Empty: there never is one.
+    std::function<std::optional<std::string>(const Hello&)> not_yet = {};
   };
   /// Listens before it returns. A port in use is an error that names it.
   [[nodiscard]] static Result<std::unique_ptr<ControlServer>> listen(const Options& options, const Secret& secret, Handler handler, Log& log);

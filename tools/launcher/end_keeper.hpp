@@ -28,6 +28,7 @@ class EndKeeper final : public JobEvents {
   void recovered(EpochId epoch, Step step, Nanos took) override { next_.recovered(epoch, step, took); }
   void rolled_back(Step step, const EpochOrigin& to, const std::string& why) override { next_.rolled_back(step, to, why); }
   void kept(Step step, EpochId epoch) override { next_.kept(step, epoch); }
+  void not_kept(Step step, Rank rank, const std::string& problem) override { next_.not_kept(step, rank, problem); }
   void flight_record(const std::string& text) override { next_.flight_record(text); }
   void fault_fired(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override {
     next_.fault_fired(rank, rule, where, operation);

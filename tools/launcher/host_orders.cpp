@@ -16,10 +16,19 @@ json json_of(const WorkerOrder& order) {
 json json_of(const SnapshotName& name) {
   return {{"rank", name.rank.value()}, {"slot", name.slot}, {"epoch", name.epoch.value()}, {"step", name.step.value()}};
 }
-json json_of(const CopyOrder& order) { return {{"say", "copy"}, {"snapshot", json_of(order.snapshot)}}; }
-json json_of(const ReturnOrder& order) { return {{"say", "return"}, {"node", order.node}}; }
-json json_of(const CopyReport& report) { return {{"say", "copied"}, {"snapshot", json_of(report.snapshot)}, {"problem", report.problem}}; }
-json json_of(const ReturnReport& report) { return {{"say", "returning"}, {"node", report.node}, {"snapshots", report.snapshots}}; }
+json json_of(const CopyOrder& order) { return {{"say", "copy"}, {"snapshot", json_of(order.snapshot)}, {"to", order.to}}; }
+json json_of(const HoldingsOrder& order) { return {{"say", "holdings"}, {"question", order.question}}; }
+json json_of(const ForgetOrder& order) { return {{"say", "forget"}, {"before", order.before.value()}}; }
+json json_of(const PresentOrder&) { return {{"say", "present"}}; }
+json json_of(const PresentReport&) { return {{"say", "present"}}; }
+json json_of(const CopyReport& report) {
+  return {{"say", "copied"}, {"snapshot", json_of(report.snapshot)}, {"to", report.to}, {"sent", report.sent}, {"problem", report.problem}};
+}
+json json_of(const HoldingsReport& report) {
+  json snapshots = json::array();
+  for (const SnapshotName& name : report.snapshots) snapshots.push_back(json_of(name));
+  return {{"say", "holdings"}, {"question", report.question}, {"snapshots", snapshots}};
+}
 json json_of(const EndOrder& order) { return {{"say", "end"}, {"ok", order.ok}, {"cause", order.cause}, {"patience", order.patience.count()}}; }
 json json_of(const WorkerEnd& end) {
   return {{"say", "ended"},
@@ -62,8 +71,10 @@ SnapshotName snapshot_of(const json& j) {
 
 HostOrder order_of(const json& j) {
   const std::string say = j.at("say").get<std::string>();
-  if (say == "copy") return CopyOrder{snapshot_of(j.at("snapshot"))};
-  if (say == "return") return ReturnOrder{j.at("node").get<std::uint32_t>()};
+  if (say == "copy") return CopyOrder{snapshot_of(j.at("snapshot")), j.at("to").get<std::uint32_t>()};
+  if (say == "holdings") return HoldingsOrder{j.at("question").get<std::uint64_t>()};
+  if (say == "forget") return ForgetOrder{EpochId{j.at("before").get<std::uint64_t>()}};
+  if (say == "present") return PresentOrder{};
   if (say == "end") return EndOrder{j.at("ok").get<bool>(), j.at("cause").get<std::string>(), std::chrono::milliseconds{j.at("patience").get<std::int64_t>()}};
   if (say != "start" && say != "let_go") throw std::runtime_error("no order \"" + say + "\"");
   return WorkerOrder{.rank = Rank{j.at("rank").get<std::uint32_t>()},
@@ -75,8 +86,14 @@ HostOrder order_of(const json& j) {
 HostReport report_of(const json& j) {
   const std::string say = j.at("say").get<std::string>();
   if (say == "stop") return StopReport{j.at("reason").get<std::string>()};
-  if (say == "copied") return CopyReport{snapshot_of(j.at("snapshot")), j.at("problem").get<std::string>()};
-  if (say == "returning") return ReturnReport{j.at("node").get<std::uint32_t>(), j.at("snapshots").get<std::size_t>()};
+  if (say == "copied")
+    return CopyReport{snapshot_of(j.at("snapshot")), j.at("to").get<std::uint32_t>(), j.at("sent").get<bool>(), j.at("problem").get<std::string>()};
+  if (say == "holdings") {
+    HoldingsReport report{.question = j.at("question").get<std::uint64_t>(), .snapshots = {}};
+    for (const json& name : j.at("snapshots")) report.snapshots.push_back(snapshot_of(name));
+    return report;
+  }
+  if (say == "present") return PresentReport{};
   if (say == "fired")
     return RankFiring{Rank{j.at("rank").get<std::uint32_t>()},
                       FaultFiring{j.at("rule").get<std::size_t>(),

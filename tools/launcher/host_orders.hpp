@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "src/base/result.hpp"
 #include "src/faults/fault_ledger.hpp"
@@ -18,16 +19,23 @@ struct EndOrder {
   std::string cause;                     ///< when not ok
   std::chrono::milliseconds patience{};  ///< for workers to end by themselves
 };
-/// A rank of this host has kept this: the agent of the node before is to have a copy.
+/// This host holds this snapshot: another node's agent is to have a copy.
 struct CopyOrder {
   SnapshotName snapshot;
+  std::uint32_t to = 0;  ///< a node
 };
-/// The agent of the next node has lost its memory: it is to have back what was copied here of its ranks.
-struct ReturnOrder {
-  std::uint32_t node = 0;
+/// Tell which snapshots are here.
+struct HoldingsOrder {
+  std::uint64_t question = 0;
 };
+/// Snapshots of epochs before this one, of other hosts' ranks, are not needed any more.
+struct ForgetOrder {
+  EpochId before;
+};
+/// Say that you live: somebody else claims to be the agent of this node.
+struct PresentOrder {};
 /// Launcher → agent.
-using HostOrder = std::variant<WorkerOrder, CopyOrder, ReturnOrder, EndOrder>;
+using HostOrder = std::variant<WorkerOrder, CopyOrder, HoldingsOrder, ForgetOrder, PresentOrder, EndOrder>;
 
 /// A fault rule has fired on a rank.
 struct RankFiring {
@@ -38,18 +46,21 @@ struct RankFiring {
 struct StopReport {
   std::string reason;
 };
-/// The copy of a snapshot is whole in this agent's memory, or (with a problem) it will not be.
+/// Of the copy of a snapshot for a node: its sender says that all of it has left, its receiver that it is whole, or either that it will not be.
 struct CopyReport {
   SnapshotName snapshot;
-  std::string problem;
+  std::uint32_t to = 0;
+  bool sent = false;  ///< it has left, and nothing is known of its arrival
+  std::string problem = {};
 };
-/// So many snapshots are on their way back to a node.
-struct ReturnReport {
-  std::uint32_t node = 0;
-  std::size_t snapshots = 0;
+/// What is whole in this agent's memory, whoever kept it.
+struct HoldingsReport {
+  std::uint64_t question = 0;
+  std::vector<SnapshotName> snapshots;
 };
+struct PresentReport {};
 /// Agent → launcher.
-using HostReport = std::variant<WorkerEnd, RankFiring, StopReport, CopyReport, ReturnReport>;
+using HostReport = std::variant<WorkerEnd, RankFiring, StopReport, CopyReport, HoldingsReport, PresentReport>;
 
 [[nodiscard]] std::string write(const HostOrder& order);
 [[nodiscard]] std::string write(const HostReport& report);

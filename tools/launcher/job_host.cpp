@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "src/runtime/directory.hpp"
 #include "src/runtime/spawned_actor.hpp"
 #include "src/trace/chrome_trace.hpp"
 #include "tools/launcher/control_server.hpp"
 #include "tools/launcher/end_keeper.hpp"
+#include "tools/launcher/host_orders.hpp"
 #include "tools/launcher/letter_link.hpp"
 #include "tools/launcher/live_requests.hpp"
 #include "tools/launcher/snapshot_courier.hpp"
@@ -20,6 +23,7 @@ namespace troupe {
 namespace {
 
 constexpr ActorAddress process_address{launcher_rank, ActorKind::none};
+constexpr std::chrono::seconds presence_limit{10};  ///< for an agent to say that it lives
 
 class Host final : public JobHost {
  public:
@@ -75,8 +79,13 @@ class Host final : public JobHost {
     ControlServer::Options server{.address = options_.listen_on, .port = options_.port, .world_size = options_.world_size + options_.loader_hosts};
     ControlServer::Handler handler{[this](const Hello& hello) { return admit(hello); }, [this](Rank first, std::uint32_t ranks) { gone(first, ranks); },
                                    [this](const std::vector<Peer>&) { complete_ = true; }, [this](const std::string& request) { return ask(request); }};
-    if (options_.nodes > 1)
-      handler.told = [this](Rank agent, const std::string& text) { options_.host_event({HostEvent::Kind::told, node_of_agent(agent), text}); };
+    if (options_.nodes > 1) {
+      handler.told = [this](Rank agent, const std::string& text) {
+        if (const auto place = agents_.find(node_of_agent(agent)); place != agents_.end()) place->second.asked.reset();  // it lives
+        options_.host_event({HostEvent::Kind::told, node_of_agent(agent), text});
+      };
+      handler.not_yet = [this](const Hello& hello) { return place_taken(hello); };
+    }
     coordinator_ = spawn<Coordinator>(*system_, ActorSeat{runtime_, coordinator_address, EpochId{0}}, options_.coordinator, keeper_);
     directory_.add(coordinator_address, coordinator_.actor());  // before the first worker can write to it
     auto started = ControlServer::listen(server, options_.secret, std::move(handler), log_);
@@ -114,11 +123,18 @@ class Host final : public JobHost {
     });
   }
 
-  void report_copy(Rank rank, std::uint32_t slot, EpochId epoch, Step step, bool ok) override {
-    send<schema::SnapshotKept>(runtime_, Heading{coordinator_address, {rank, ActorKind::none}, Where{epoch, step, {}, {}}, {}, Nanos{0}, 0}, [&](auto body) {
-      body.setSlot(static_cast<std::uint8_t>(slot + 1));
-      body.setOk(ok);
+  void report_copy(const Copied& copy) override {
+    const Heading heading{coordinator_address, {copy.rank, ActorKind::none}, Where{copy.epoch, copy.step, {}, {}}, {}, Nanos{0}, 0};
+    send<schema::SnapshotKept>(runtime_, heading, [&](auto body) {
+      body.setSlot(static_cast<std::uint8_t>(copy.slot + 1));
+      body.setOk(copy.problem.empty());
+      body.setProblem(copy.problem);
     });
+  }
+
+  void report_spread(std::uint32_t number) override {
+    const Heading heading{coordinator_address, process_address, Where{{}, {}, Micro{number}, {}}, {}, Nanos{0}, 0};
+    send<schema::SnapshotKept>(runtime_, heading, [&](auto body) { body.setOk(true); });
   }
 
   void order(std::uint32_t node, const std::string& text) override { server_->order(agent_rank(node), text); }
@@ -192,7 +208,23 @@ class Host final : public JobHost {
     return welcome();
   }
 
-  /// The same thread. An agent of a node that has none, for the ranks that this job has there.
+  /// The same thread. Another agent comes for a node that has one: that one is asked whether it lives, and the other comes again until this is known.
+  std::optional<std::string> place_taken(const Hello& hello) {
+    const auto found = is_agent(hello.first) ? agents_.find(node_of_agent(hello.first)) : agents_.end();
+    if (found == agents_.end()) return std::nullopt;
+    AgentPlace& place = found->second;
+    const auto now = std::chrono::steady_clock::now();
+    if (place.rival != hello.pid) {
+      place.rival = hello.pid;
+      place.asked = now;
+      log_.info(fmt::format("another agent of node {} has come (pid {} on {}): {} is asked whether it lives", found->first, hello.pid, hello.host, place.who));
+      server_->order(hello.first, write(HostOrder{PresentOrder{}}));
+    }
+    if (!place.asked || now - *place.asked > presence_limit) return std::nullopt;
+    return fmt::format("node {} has an agent, {}, which is asked whether it lives", found->first, place.who);
+  }
+
+  /// The same thread. An agent of a node that has none, or one that does not answer, for the ranks that this job has there.
   Result<Welcome> admit_agent(const Hello& hello) {
     const std::uint32_t node = node_of_agent(hello.first), each = options_.world_size / options_.nodes;
     const std::string who = fmt::format("the agent of node {} (pid {} on {})", node, hello.pid, hello.host);
@@ -204,10 +236,15 @@ class Host final : public JobHost {
       if (!complete_) report_death(Rank{std::min(node * each, options_.world_size - 1)}, problem, 0, {});
       return Error{problem};
     }
-    if (const auto before = agents_.find(node); before != agents_.end())
-      return Error{fmt::format("{} is one too many: node {} has one, {}", who, node, before->second)};
+    if (const auto before = agents_.find(node); before != agents_.end()) {
+      before->second.rival.reset();
+      if (!before->second.asked) return Error{fmt::format("{} is one too many: node {} has one, {}", who, node, before->second.who)};
+      log_.warning(
+          fmt::format("{} takes the place of {}, which has not answered for {} s: its host is out of reach", who, before->second.who, presence_limit.count()));
+      options_.host_event({HostEvent::Kind::gone, node, {}});
+    }
     if (auto linked = link_->connect(hello.first, 1, hello.incarnation, hello.address); !linked) return linked.error();
-    agents_[node] = fmt::format("pid {} on {}", hello.pid, hello.host);
+    agents_[node] = AgentPlace{.who = fmt::format("pid {} on {}", hello.pid, hello.host)};
     options_.host_event({HostEvent::Kind::joined, node, hello.host});
     return welcome();
   }
@@ -257,7 +294,12 @@ class Host final : public JobHost {
   std::unique_ptr<LetterLink> link_;
   SpawnedActor coordinator_;
   std::map<std::pair<Rank, Incarnation>, std::uint32_t> pids_;
-  std::map<std::uint32_t, std::string> agents_;  ///< by node, the process; of the control server's thread
+  struct AgentPlace {
+    std::string who;                                                  ///< the process
+    std::optional<std::uint32_t> rival = {};                          ///< PID of another one that has come for this node
+    std::optional<std::chrono::steady_clock::time_point> asked = {};  ///< whether it lives, and it has said nothing since
+  };
+  std::map<std::uint32_t, AgentPlace> agents_;  ///< by node; of the control server's thread
   std::mutex mutex_;
   std::map<Rank, Incarnation> lives_;  ///< of processes that are started again: which is expected
   bool complete_ = false;              ///< all ranks have been here; of the control server's thread

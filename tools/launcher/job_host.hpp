@@ -63,8 +63,17 @@ class JobHost {
   virtual void report_firing(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) = 0;
   /// Asks for a change of the live run, as `troupe set` does; its answer tells what became of it, on another thread.
   virtual void request_change(ChangeRequest change) = 0;
-  /// The second copy of a rank's snapshot, in the memory of another host, is whole, or (not ok) will not be.
-  virtual void report_copy(Rank rank, std::uint32_t slot, EpochId epoch, Step step, bool ok) = 0;
+  struct Copied {
+    Rank rank;
+    std::uint32_t slot = 0;
+    EpochId epoch;
+    Step step;
+    std::string problem;
+  };
+  /// The second copy of a rank's snapshot, in the memory of another host, is whole, or (with a problem) will not be.
+  virtual void report_copy(const Copied& copy) = 0;
+  /// All hosts hold what they can of a state (RecoveryOptions::spread).
+  virtual void report_spread(std::uint32_t number) = 0;
   /// Has the agent of another host do something (HostOrder), if there is one.
   virtual void order(std::uint32_t node, const std::string& text) = 0;
   /// What `troupe inspect`, `set` and `trace` ask over the control connection (live_requests.hpp). Any thread; may block for two seconds.

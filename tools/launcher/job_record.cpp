@@ -219,6 +219,11 @@ void JobRecord::rolled_back(Step step, const EpochOrigin& to, const std::string&
 
 void JobRecord::kept(Step step, EpochId epoch) { write("kept", {{"step", step.value()}, {"epoch", epoch.value()}}); }
 
+void JobRecord::not_kept(Step step, Rank rank, const std::string& problem) {
+  write("not_kept", {{"step", step.value()}, {"rank", rank.value()}, {"problem", problem}});
+  log_.warning(fmt::format("rank {}: no snapshot in memory of step {}: {}; the one before stays", rank.value(), step.value(), problem));
+}
+
 void JobRecord::finished(const JobEnd& end) {
   write("end", {{"ok", end.ok},
                 {"cause", end.cause},

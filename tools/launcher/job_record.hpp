@@ -49,6 +49,7 @@ class JobRecord final : public JobEvents {
   void recovered(EpochId epoch, Step step, Nanos took) override;
   void rolled_back(Step step, const EpochOrigin& to, const std::string& why) override;
   void kept(Step step, EpochId epoch) override;
+  void not_kept(Step step, Rank rank, const std::string& problem) override;
   void flight_record(const std::string& text) override;
   void fault_fired(Rank rank, std::uint32_t rule, const Where& where, const std::string& operation) override;
   void changed(Step from, const std::vector<std::string>& changes, const std::string& by) override;

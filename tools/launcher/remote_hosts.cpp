@@ -6,13 +6,32 @@
 
 namespace troupe {
 
-RemoteHosts::RemoteHosts(std::uint32_t nodes, std::uint32_t ranks_each, Handler handler, Log& log)
-    : nodes_(nodes), ranks_each_(ranks_each), handler_(std::move(handler)), log_(log) {
-  for (Rank rank{ranks_each_}; hosts(rank); ++rank) waiting_[rank] = WorkerOrder{.rank = rank};
+RemoteHosts::RemoteHosts(const Options& options, Handler handler, Log& log)
+    : options_(options),
+      handler_(std::move(handler)),
+      log_(log),
+      has_agent_(options.nodes),
+      copies_(options.ranks_each,
+              {.send =
+                   [this](std::uint32_t from, const CopyOrder& order) {
+                     if (from == 0) return handler_.send_copy(order);
+                     handler_.send(from, write(HostOrder{order}));
+                   },
+               .ask =
+                   [this](std::uint32_t node, const HoldingsOrder& order) {
+                     if (node == 0) return copies_.holds(0, {order.question, handler_.held()});
+                     handler_.send(node, write(HostOrder{order}));
+                   },
+               .copied = [this](const CopyReport& report) { handler_.copied(report); },
+               .given_back = [this](std::uint32_t node, std::size_t snapshots) { given_back(node, snapshots); },
+               .spread = [this](std::uint32_t number) { handler_.spread(number); }},
+              log) {
+  has_agent_[0] = true;
+  for (Rank rank{options_.ranks_each}; hosts(rank); ++rank) waiting_[rank] = WorkerOrder{.rank = rank};
 }
 
 void RemoteHosts::obey(const WorkerOrder& order) {
-  const std::uint32_t node = order.rank.value() / ranks_each_;
+  const std::uint32_t node = order.rank.value() / options_.ranks_each;
   if (live_.contains(node) && !returning_.contains(node)) return send(node, order);
   if (order.let_go)
     waiting_.erase(order.rank);
@@ -36,42 +55,38 @@ void RemoteHosts::take(const HostEvent& event) {
 void RemoteHosts::joined(std::uint32_t node, const std::string& host) {
   live_[node] = host;
   if (over_) return handler_.send(node, write(HostOrder{EndOrder{.ok = false, .cause = "the job was over before its host agent came", .patience = {}}}));
-  const std::uint32_t first = node * ranks_each_;
+  const std::uint32_t first = node * options_.ranks_each;
   log_.info(fmt::format("the agent of node {} ({}) has joined; it hosts {}", node, host,
-                        ranks_each_ == 1 ? fmt::format("rank {}", first) : fmt::format("the ranks {} to {}", first, first + ranks_each_ - 1)));
-  if (been_.insert(node).second || (node > 1 && !live_.contains(node - 1))) return start_ranks_of(node);
-  returning_[node] = {};
-  if (node == 1) return returning(node, handler_.give_back(node));
-  handler_.send(node - 1, write(HostOrder{ReturnOrder{node}}));
+                        options_.ranks_each == 1 ? fmt::format("rank {}", first) : fmt::format("the ranks {} to {}", first, first + options_.ranks_each - 1)));
+  copies_.came(node);
+  has_agent_[node] = true;
+  if (been_.insert(node).second) return start_ranks_of(node);
+  if (options_.shrinks) {
+    start_ranks_of(node);
+    return handler_.returned(node);
+  }
+  returning_.insert(node);
+  copies_.give_back(node);
 }
 
-void RemoteHosts::returning(std::uint32_t node, std::size_t snapshots) {
-  const auto waits = returning_.find(node);
-  if (waits == returning_.end()) return;
-  waits->second.snapshots = snapshots;
-  if (waits->second.there < snapshots) return;
-  if (snapshots > 0) log_.info(fmt::format("node {} has back what its ranks had kept: {} snapshots from the memory of node {}", node, snapshots, node - 1));
-  returning_.erase(waits);
-  start_ranks_of(node);
+void RemoteHosts::given_back(std::uint32_t node, std::size_t snapshots) {
+  if (snapshots > 0) log_.info(fmt::format("node {} has back what its ranks had kept: {} snapshots from the memory of other hosts", node, snapshots));
+  if (returning_.erase(node) > 0) start_ranks_of(node);
 }
 
-void RemoteHosts::copy(const SnapshotName& snapshot) {
-  const std::uint32_t node = snapshot.rank.value() / ranks_each_;
-  if (live_.contains(node)) handler_.send(node, write(HostOrder{CopyOrder{snapshot}}));
+void RemoteHosts::spread(const EpochOrigin& state, const std::vector<Rank>& members, std::uint32_t number) {
+  std::set<std::uint32_t> nodes;
+  for (const Rank rank : members) nodes.insert(rank.value() / options_.ranks_each);
+  copies_.spread(state, nodes, number);
 }
 
-void RemoteHosts::copied(const CopyReport& report) {
-  if (!report.problem.empty()) log_.warning(report.problem);
-  const std::uint32_t node = report.snapshot.rank.value() / ranks_each_;
-  const auto waits = returning_.find(node);
-  if (waits == returning_.end()) return handler_.copied(report);
-  ++waits->second.there;
-  if (waits->second.snapshots) returning(node, *waits->second.snapshots);
+void RemoteHosts::forget(EpochId before) {
+  for (const auto& [node, host] : live_) handler_.send(node, write(HostOrder{ForgetOrder{before}}));
 }
 
 void RemoteHosts::start_ranks_of(std::uint32_t node) {
-  for (std::uint32_t i = 0; i < ranks_each_; ++i) {
-    const auto order = waiting_.extract(Rank{node * ranks_each_ + i});
+  for (std::uint32_t i = 0; i < options_.ranks_each; ++i) {
+    const auto order = waiting_.extract(Rank{node * options_.ranks_each + i});
     if (order) send(node, order.mapped());
   }
 }
@@ -89,7 +104,8 @@ void RemoteHosts::told(std::uint32_t node, const std::string& text) {
   }
   if (const auto* const fired = std::get_if<RankFiring>(&*report)) return handler_.fired(*fired);
   if (const auto* const copy = std::get_if<CopyReport>(&*report)) return copied(*copy);
-  if (const auto* const back = std::get_if<ReturnReport>(&*report)) return returning(back->node, back->snapshots);
+  if (const auto* const held = std::get_if<HoldingsReport>(&*report)) return copies_.holds(node, *held);
+  if (std::holds_alternative<PresentReport>(*report)) return;
   handler_.stop(std::get<StopReport>(*report).reason + fmt::format(" by the agent of node {} ({})", node, live_[node]));
 }
 
@@ -97,14 +113,15 @@ void RemoteHosts::gone(std::uint32_t node) {
   const std::string host = std::exchange(live_[node], {});
   live_.erase(node);
   returning_.erase(node);
+  has_agent_[node] = false;
   if (over_) return;
-  if (returning_.erase(node + 1) > 0) start_ranks_of(node + 1);  // what it was to get back is gone with this one
   log_.error(fmt::format("the agent of node {} ({}) is gone, and its ranks with it", node, host));
-  for (std::uint32_t i = 0; i < ranks_each_; ++i) {
-    const auto running = running_.extract(Rank{node * ranks_each_ + i});
+  for (std::uint32_t i = 0; i < options_.ranks_each; ++i) {
+    const auto running = running_.extract(Rank{node * options_.ranks_each + i});
     if (running)
       handler_.lost(running.key(), fmt::format("rank {} is gone with the agent of node {} ({})", running.key().value(), node, host), running.mapped());
   }
+  copies_.gone(node);
 }
 
 void RemoteHosts::end(const EndOrder& order) {

@@ -131,14 +131,23 @@ void SnapshotCourier::send(const SnapshotName& snapshot, Rank to) {
   changed_.notify_all();
 }
 
-std::size_t SnapshotCourier::send_all(Rank first, std::uint32_t ranks, Rank to) {
-  std::vector<SnapshotName> found;
-  for (std::uint32_t i = 0; i < ranks; ++i) {
-    const Rank rank{first.value() + i};
-    for (const auto& [slot, epoch, step] : AgentMemory(memory_, rank.value()).whole()) found.push_back({rank, slot, epoch, step});
+std::vector<SnapshotName> SnapshotCourier::held() const {
+  int memory = -1;
+  {
+    const std::lock_guard lock(mutex_);
+    memory = memory_;
   }
-  for (const SnapshotName& name : found) send(name, to);
-  return found.size();
+  std::vector<SnapshotName> found;
+  if (memory < 0) return found;
+  for (const std::uint32_t place : AgentMemory::places(memory))
+    for (const auto& [slot, epoch, step] : AgentMemory(memory, place).whole()) found.push_back({Rank{place}, slot, epoch, step});
+  return found;
+}
+
+void SnapshotCourier::forget(EpochId before, Rank first, std::uint32_t ranks) {
+  const std::lock_guard lock(mutex_);
+  forget_ = Forget{before, first, ranks};
+  changed_.notify_all();
 }
 
 void SnapshotCourier::carry() {
@@ -151,8 +160,10 @@ void SnapshotCourier::carry() {
       errand = errands_.front();
       errands_.pop_front();
     }
-    if (const std::string problem = carry_out(errand); !problem.empty())
-      told_(errand.snapshot, fmt::format("{} was not sent to another host: {}", describe(errand.snapshot), problem));
+    std::string problem = carry_out(errand);
+    const bool sent = problem.empty();
+    if (!sent) problem = fmt::format("{} was not sent to another host: {}", describe(errand.snapshot), problem);
+    told_({.snapshot = errand.snapshot, .at = errand.to, .sent = sent, .problem = std::move(problem)});
   }
 }
 
@@ -205,10 +216,15 @@ void SnapshotCourier::take_in() {
     std::deque<std::shared_ptr<const Parcel>> given_up;  // let go of without the lock, which their slots take
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return over_ || !pieces_.empty(); });
+      changed_.wait(lock, [this] { return over_ || !pieces_.empty() || forget_; });
       if (over_) {
         given_up.swap(pieces_);
         return;
+      }
+      if (const auto what = std::exchange(forget_, std::nullopt)) {
+        lock.unlock();
+        forget_now(*what);
+        continue;
       }
       piece = std::move(pieces_.front());
       pieces_.pop_front();
@@ -218,7 +234,7 @@ void SnapshotCourier::take_in() {
       write_piece(name, *piece);
     } catch (const std::exception& problem) {
       incoming_.erase(name.rank);
-      told_(name, fmt::format("no room for a copy of {}: {}", describe(name), problem.what()));
+      told_({.snapshot = name, .at = self_, .problem = fmt::format("no room for a copy of {}: {}", describe(name), problem.what())});
     }
   }
 }
@@ -228,20 +244,42 @@ void SnapshotCourier::write_piece(const SnapshotName& name, const Parcel& parcel
   const auto body = envelope.getBody().getSnapshotKept();
   const auto bytes = parcel.lease().bytes();
   const std::uint64_t at = where_of(envelope).unit.value() * piece_bytes;
-  if (name.slot >= AgentMemory::most_slots || at + bytes.size() > body.getBytes()) return;  // nothing that a courier sends
+  const bool fits = bytes.size() == piece_bytes || at + bytes.size() == body.getBytes();
+  if (name.slot >= AgentMemory::most_slots || bytes.empty() || at + bytes.size() > body.getBytes() || !fits) return;  // nothing that a courier sends
   auto& place = places_[name.rank];
   if (!place) place = std::make_unique<AgentMemory>(memory_, name.rank.value());
   Incoming& copy = incoming_[name.rank];
+  const std::size_t number = where_of(envelope).unit.value();
   if (copy.bytes != body.getBytes() || copy.name != name) {
+    for (const auto& [slot, epoch, step] : place->whole()) {
+      if (slot != name.slot || std::pair(epoch, step) < std::pair(name.epoch, name.step)) continue;
+      incoming_.erase(name.rank);  // it was sent again and had come, or is late, and what came after it stays
+      if (number == 0 && epoch == name.epoch && step == name.step) told_({.snapshot = name, .at = self_});
+      return;
+    }
     place->reserve(body.getBytes(), name.slot + 1);
-    copy = Incoming{.name = name, .bytes = body.getBytes(), .received = 0, .into = place->open(name.slot)};
+    const std::size_t pieces = (body.getBytes() + piece_bytes - 1) / piece_bytes;
+    copy = Incoming{.name = name, .bytes = body.getBytes(), .pieces = std::vector<bool>(pieces), .missing = pieces, .into = place->open(name.slot)};
   }
+  if (copy.pieces[number]) return;
   std::memcpy(copy.into.data() + at, bytes.data(), bytes.size());
-  copy.received += bytes.size();
-  if (copy.received < copy.bytes) return;
+  copy.pieces[number] = true;
+  if (--copy.missing > 0) return;
   place->seal(name.slot, name.epoch, name.step, copy.bytes);
   incoming_.erase(name.rank);
-  told_(name, {});
+  told_({.snapshot = name, .at = self_});
+}
+
+void SnapshotCourier::forget_now(const Forget& what) {
+  for (auto place = places_.begin(); place != places_.end();) {
+    const bool own = place->first >= what.first && place->first.value() - what.first.value() < what.ranks;
+    if (own || incoming_.contains(place->first) || !place->second) {
+      ++place;
+      continue;
+    }
+    place->second->forget(what.before);
+    place = places_.erase(place);  // unmapped: what is written there next takes its memory first
+  }
 }
 
 }  // namespace troupe

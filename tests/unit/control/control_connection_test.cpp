@@ -56,6 +56,7 @@ class ControlConnection : public ::testing::Test {
       welcome.address = {std::byte{1}, std::byte{255}};
       return welcome;
     };
+    handler.not_yet = [this](const Hello&) { return not_yet_-- > 0 ? std::optional(std::string{"we are thinking"}) : std::nullopt; };
     handler.gone = [this](Rank first, std::uint32_t) { heard_.add("gone " + std::to_string(first.value())); };
     handler.complete = [this](const std::vector<Peer>& peers) { heard_.add("complete " + std::to_string(peers.size())); };
     auto server = ControlServer::listen(options, secret_, handler, *log_);
@@ -89,6 +90,7 @@ class ControlConnection : public ::testing::Test {
     return false;
   }
 
+  int not_yet_ = 0;  ///< so often a client is to come again
   Secret secret_ = Secret::random(), client_secret_ = secret_;
   std::unique_ptr<Log> log_ = make_null_log();
   Heard heard_;
@@ -130,6 +132,29 @@ TEST_F(ControlConnection, GivesWorkersTheConfigurationAndEachOthersAddresses) {
                    [](const std::string&) {}});
   EXPECT_TRUE(told.wait_for("2 peers, rank 1"));
   first->reset();
+}
+
+TEST_F(ControlConnection, WhoeverIsToldToComeAgainDoesAndIsNotCountedAsDropped) {
+  not_yet_ = 2;
+  listen(1);
+  const auto client = connect(0);
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  EXPECT_EQ(server_->dropped(), 0U);
+  EXPECT_EQ(not_yet_, -1);
+}
+
+TEST_F(ControlConnection, WhoeverIsToldToComeAgainUntilItsTimeIsOverSaysWhy) {
+  not_yet_ = 1000;
+  listen(1);
+  const auto client = connect(0, 600ms);
+  ASSERT_FALSE(client.ok());
+  EXPECT_NE(client.error().message.find("within 0.6 s: we are thinking"), std::string::npos) << client.error().message;
+}
+
+TEST(AgentIncarnation, OfOneThatStartsLaterIsHigher) {
+  const auto start = std::chrono::sys_days{std::chrono::year{2026} / 12 / 1} + 3h;
+  EXPECT_LT(incarnation_of_agent(start), incarnation_of_agent(start + 100ms));
+  EXPECT_LT(incarnation_of_agent(start), incarnation_of_agent(start + 24h * 365 * 5));
 }
 
 TEST_F(ControlConnection, PassesAnOrderForTimelinesOnToEveryWorker) {

@@ -98,14 +98,32 @@ TEST(RestoreBook, WhatCannotBeReadIsPassedOverForWhatIsOlder) {
   ASSERT_TRUE(keep(book, Step{2}));
   ASSERT_TRUE(keep(book, Step{4}));
   book.sealed_on_disk(Step{3});
-  book.lost(book.newest());
+  (void)book.lost(book.newest());
   EXPECT_EQ(describe(book.newest()), "the checkpoint of step 3");
-  book.lost(book.newest());
+  (void)book.lost(book.newest());
   EXPECT_EQ(describe(book.newest()), "the snapshot of step 2 in memory");
-  book.lost(book.newest());
+  EXPECT_TRUE(book.lost(book.newest()));
   EXPECT_EQ(describe(book.newest()), "the seed");
-  book.lost(book.newest());
+  EXPECT_FALSE(book.lost(book.newest()));
   EXPECT_EQ(describe(book.newest()), "the seed") << "which is always there";
+}
+
+TEST(RestoreBook, BehindWhatTheRunBeganWithThereIsNothing) {
+  RestoreBook book(Step{30}, 2);
+  book.sealed_on_disk(Step{32});
+  EXPECT_TRUE(book.lost(book.newest()));
+  EXPECT_FALSE(book.lost(book.newest()));
+  EXPECT_EQ(describe(book.newest()), "the checkpoint of step 30");
+}
+
+TEST(RestoreBook, SaysInWhichEpochTheOldestOfTwoSnapshotsWasKept) {
+  RestoreBook book(Step{0}, 2);
+  ASSERT_TRUE(keep(book, Step{2}));
+  EXPECT_FALSE(book.oldest_epoch_kept());
+  ASSERT_TRUE(keep(book, Step{4}, second));
+  EXPECT_EQ(book.oldest_epoch_kept(), first);
+  ASSERT_TRUE(keep(book, Step{6}, second));
+  EXPECT_EQ(book.oldest_epoch_kept(), second);
 }
 
 TEST(RestoreBook, AnEpochThatBeginsEarlierForgetsWhatWasCopiedAfter) {
@@ -113,7 +131,7 @@ TEST(RestoreBook, AnEpochThatBeginsEarlierForgetsWhatWasCopiedAfter) {
   ASSERT_TRUE(keep(book, Step{2}));
   ASSERT_TRUE(keep(book, Step{4}));
   const EpochOrigin spoilt = book.newest();
-  book.lost(spoilt);
+  (void)book.lost(spoilt);
   book.epoch_begins(book.newest());
   EXPECT_EQ(book.newest().step, Step{2});
   ASSERT_TRUE(keep(book, Step{4}, second));
@@ -142,7 +160,7 @@ TEST(RestoreBook, ARollbackStandsForTheStepThatItWasTakenAfterUntilThereIsANewer
   EXPECT_EQ(book.newest().step, Step{8});
   EXPECT_EQ(book.goes_on_after(book.newest()), Step{8});
   EXPECT_EQ(book.way_back(Step{10}, 3), back) << "the snapshot of step 8 is too young, and this one stands for step 5";
-  book.lost(book.newest());
+  (void)book.lost(book.newest());
   EXPECT_EQ(book.goes_on_after(book.newest()), Step{5});
 }
 
@@ -187,9 +205,9 @@ TEST(RestoreBook, WithoutASnapshotSoOldARollbackLeadsToWhereTheRunBegan) {
 TEST(RestoreBook, ALostSnapshotDoesNotSendARollbackToTheBeginningOfALongRun) {
   RestoreBook book(Step{0}, with_rollbacks);
   for (std::uint64_t step = 2; step <= 100; step += 2) ASSERT_TRUE(keep(book, Step{step}));
-  book.lost(book.way_back(Step{99}, 3));
+  (void)book.lost(book.way_back(Step{99}, 3));
   EXPECT_EQ(book.way_back(Step{99}, 3).step, Step{94}) << "one older is held still";
-  book.lost(book.way_back(Step{99}, 3));
+  (void)book.lost(book.way_back(Step{99}, 3));
   EXPECT_EQ(book.way_back(Step{99}, 3).step, Step{98});
 }
 

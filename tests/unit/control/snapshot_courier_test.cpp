@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 
 #include "src/base/clock.hpp"
 #include "src/base/log.hpp"
@@ -17,12 +18,12 @@ namespace {
 /// An agent as far as its memory and letters go.
 class Agent {
  public:
-  Agent(Rank self, const Clock& clock)
-      : memory(AgentMemory::create().value()), courier(self, [this](const SnapshotName& name, const std::string& problem) { told(name, problem); }) {
+  Agent(Rank self, const Clock& clock) : memory(AgentMemory::create().value()), courier(self, [this](const SnapshotCourier::News& news) { told(news); }) {
     TransportOptions options;
     options.self = {self, Incarnation{0}};
     link = std::make_unique<LetterLink>(
-        directory_, clock, *log_, options, [](Rank, const std::string&) {}, [this](TransportHandlers handlers) { return courier.around(std::move(handlers)); });
+        directory_, clock, *log_, options, [](Rank, const std::string&) {},
+        [this](TransportHandlers handlers) { return losing(courier.around(std::move(handlers))); });
     courier.use(*link);
     courier.use_memory(memory);
   }
@@ -47,11 +48,21 @@ class Agent {
     if (!kept) return {};
     return {kept->bytes().begin(), kept->bytes().end()};
   }
-  /// Waits until so many were told of; the problems.
+  /// This piece is dropped when it comes next, as one whose hash is wrong.
+  void lose_piece(std::uint32_t number) {
+    const std::lock_guard lock(mutex_);
+    to_lose_ = number;
+  }
+  /// Waits until so many were told of, but for what has only left; the problems.
   std::vector<std::string> wait(std::size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::seconds{60}, [&] { return problems_.size() >= count; });
     return problems_;
+  }
+
+  void wait_until_sent(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds{60}, [&] { return sent_.size() >= count; }));
   }
 
   int memory;
@@ -59,16 +70,28 @@ class Agent {
   std::unique_ptr<LetterLink> link;
 
  private:
-  void told(const SnapshotName&, const std::string& problem) {
+  TransportHandlers losing(TransportHandlers others) {
+    TransportHandlers handlers = others;
+    handlers.letter = [this, next = std::move(others.letter)](std::shared_ptr<const Parcel> parcel) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (to_lose_ && *to_lose_ == where_of(parcel->envelope()).unit.value()) return to_lose_.reset();
+      }
+      next(std::move(parcel));
+    };
+    return handlers;
+  }
+  void told(const SnapshotCourier::News& news) {
     const std::lock_guard lock(mutex_);
-    problems_.push_back(problem);
+    (news.sent ? sent_ : problems_).push_back(news.problem);
     changed_.notify_all();
   }
   std::unique_ptr<Log> log_ = make_null_log();
   Directory directory_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> problems_;
+  std::vector<std::string> problems_, sent_;
+  std::optional<std::uint32_t> to_lose_;
 };
 
 class SnapshotCourierTest : public ::testing::Test {
@@ -92,7 +115,8 @@ TEST_F(SnapshotCourierTest, ASnapshotOfManyPiecesComesToAnotherHostsMemoryAndBac
   lost.reserve(wanted.size(), 2);
   (void)lost.open(1);
   EXPECT_TRUE(far_.held(name).empty());
-  EXPECT_EQ(near_.courier.send_all(Rank{4}, 4, agent_rank(1)), 1U);
+  EXPECT_EQ(near_.courier.held(), std::vector{name});
+  near_.courier.send(name, agent_rank(1));
   EXPECT_EQ(far_.wait(1), std::vector<std::string>{""});
   EXPECT_EQ(far_.held(name), wanted);
 }
@@ -103,10 +127,52 @@ TEST_F(SnapshotCourierTest, SnapshotsThatGoBothWaysAtOnceDoNotWaitForEachOther) 
     near_.keep({Rank{static_cast<std::uint32_t>(i)}, 0, EpochId{1}, Step{i + 1}}, bytes);
     far_.keep({Rank{static_cast<std::uint32_t>(i + 8)}, 0, EpochId{1}, Step{i + 1}}, bytes);
   }
-  EXPECT_EQ(near_.courier.send_all(Rank{0}, 4, agent_rank(1)), 4U);
-  EXPECT_EQ(far_.courier.send_all(Rank{8}, 4, launcher_rank), 4U);
+  for (const SnapshotName& name : near_.courier.held()) near_.courier.send(name, agent_rank(1));
+  for (const SnapshotName& name : far_.courier.held()) far_.courier.send(name, launcher_rank);
   EXPECT_EQ(near_.wait(4), std::vector<std::string>(4));
   EXPECT_EQ(far_.wait(4), std::vector<std::string>(4));
+}
+
+TEST_F(SnapshotCourierTest, ACopyThatLacksAPieceIsNotWholeUntilThatPieceHasComeToo) {
+  const SnapshotName name{Rank{5}, 1, EpochId{2}, Step{70}};
+  far_.keep(name, (std::size_t{30} << 20U) + 17);
+  near_.lose_piece(3);
+  far_.courier.send(name, launcher_rank);
+  far_.wait_until_sent(1);
+  far_.courier.send(name, launcher_rank);
+  EXPECT_EQ(near_.wait(1), std::vector<std::string>{""});
+  EXPECT_EQ(near_.held(name), far_.held(name));
+}
+
+TEST_F(SnapshotCourierTest, WhatComesLateReplacesNothingNewer) {
+  const SnapshotName older{Rank{5}, 1, EpochId{1}, Step{70}}, newer{Rank{5}, 1, EpochId{2}, Step{60}};
+  far_.keep(older, 5000);
+  near_.keep(newer, 5000);
+  const auto wanted = near_.held(newer);
+  far_.courier.send(older, launcher_rank);
+  far_.wait_until_sent(1);
+  far_.keep(newer, 5000);
+  far_.courier.send(newer, launcher_rank);  // it is there: told so, once more
+  EXPECT_EQ(near_.wait(1), std::vector<std::string>{""});
+  EXPECT_EQ(near_.held(newer), wanted);
+  EXPECT_EQ(near_.courier.held(), std::vector{newer});
+}
+
+TEST_F(SnapshotCourierTest, WhatCameFromOtherHostsIsForgottenWhenItsEpochIsOver) {
+  const SnapshotName first{Rank{5}, 0, EpochId{1}, Step{70}}, second{Rank{6}, 0, EpochId{2}, Step{80}}, own{Rank{1}, 0, EpochId{1}, Step{70}};
+  far_.keep(first, 5000);
+  far_.keep(second, 5000);
+  near_.keep(own, 5000);
+  far_.courier.send(first, launcher_rank);
+  far_.courier.send(second, launcher_rank);
+  EXPECT_EQ(near_.wait(2), std::vector<std::string>(2));
+  near_.courier.forget(EpochId{2}, Rank{0}, 4);
+  far_.keep(SnapshotName{Rank{7}, 0, EpochId{2}, Step{80}}, 5000);
+  far_.courier.send(SnapshotName{Rank{7}, 0, EpochId{2}, Step{80}}, launcher_rank);  // taken in after it has forgotten
+  EXPECT_EQ(near_.wait(3), std::vector<std::string>(3));
+  EXPECT_TRUE(near_.held(first).empty());
+  EXPECT_FALSE(near_.held(second).empty());
+  EXPECT_FALSE(near_.held(own).empty());
 }
 
 TEST_F(SnapshotCourierTest, WhatIsNotThereOrHasNobodyToGoToIsToldByName) {
