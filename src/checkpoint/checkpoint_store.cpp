@@ -123,7 +123,9 @@ Result<FoundCheckpoint> CheckpointStore::check(Step step, bool hashes) const {
   if (!hashes) return found;
   ShardReads reads(found->manifest, found->folder, storage_);
   if (auto all = reads.add_all(); !all) return all.error();
-  if (auto read = reads.run(); !read) return read.error();
+  std::function<void(std::uint64_t, std::uint64_t)> told;
+  if (progress_) told = [this, step](std::uint64_t done, std::uint64_t total) { progress_(step, done, total); };
+  if (auto read = reads.run(told); !read) return read.error();
   return found;
 }
 

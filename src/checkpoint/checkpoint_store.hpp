@@ -1,8 +1,11 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/checkpoint/manifest.hpp"
@@ -42,6 +45,10 @@ class CheckpointStore {
   /// (reads everything once). Damaged ones are passed over with a line in `warnings`; nothing: there is no checkpoint at all.
   /// Errors: load_step names none or a damaged one (the steps that exist are named); all that exist are damaged.
   [[nodiscard]] Result<std::optional<FoundCheckpoint>> find(std::int64_t load_step, bool hashes, std::vector<std::string>& warnings) const;
+  /// From now on `find` tells, on its thread, how many of how many bytes of a checkpoint it has read and checked.
+  using Progress = std::function<void(Step step, std::uint64_t done, std::uint64_t total)>;
+  void watch(Progress progress) { progress_ = std::move(progress); }
+  [[nodiscard]] const Progress& progress() const noexcept { return progress_; }
   /// Reads a sealed checkpoint's manifest; what a rank does after the Coordinator chose and checked.
   [[nodiscard]] Result<FoundCheckpoint> open(Step step) const;
 
@@ -59,6 +66,7 @@ class CheckpointStore {
   void remove_older_leftovers(Step sealed);
   std::filesystem::path folder_;
   Storage& storage_;
+  Progress progress_;
 };
 
 }  // namespace troupe

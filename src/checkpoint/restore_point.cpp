@@ -91,7 +91,8 @@ Result<Foreign> open_weights_of_hugging_face(const CheckpointSettings& settings,
 }
 
 /// Another program's folder, …/step-N, or the newest in a folder of them.
-Result<Foreign> find_foreign(const CheckpointSettings& settings, Storage& storage, bool data, std::vector<std::string>& warnings) {
+Result<Foreign> find_foreign(const CheckpointSettings& settings, Storage& storage, bool data, std::vector<std::string>& warnings,
+                             const CheckpointStore::Progress& progress = {}) {
   fs::path path = fs::path(*settings.initial_load_path).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();
   const std::string where = "checkpoint.initial_load_path = \"" + *settings.initial_load_path + "\": ";
@@ -99,7 +100,9 @@ Result<Foreign> find_foreign(const CheckpointSettings& settings, Storage& storag
   if (settings.initial_load_in_hf) return open_weights_of_hugging_face(settings, storage, path, where);
   if (const auto torch = torch_folder(storage, path)) return open_torch(settings, storage, *torch, where);
   const std::int64_t step = step_number(path.filename().string());
-  auto found = step >= 0 ? CheckpointStore(path.parent_path(), storage).find(step, data, warnings) : CheckpointStore(path, storage).find(-1, data, warnings);
+  CheckpointStore store(step >= 0 ? path.parent_path() : path, storage);
+  store.watch(progress);
+  auto found = store.find(step >= 0 ? step : -1, data, warnings);
   if (!found) return Error{where + found.error().message};
   if (!*found) {
     const bool looks_so = storage.exists(path / hugging_face_index) || storage.exists(path / hugging_face_single);
@@ -132,7 +135,7 @@ Result<std::optional<RestorePoint>> choose_restore_point(const CheckpointSetting
     return Error{"checkpoint.initial_data_row = " + std::to_string(settings.initial_data_row) +
                  ": says where in the data a run begins that starts from checkpoint.initial_load_path, which is not set"};
   if (!settings.initial_load_path) return std::optional<RestorePoint>{};
-  auto foreign = find_foreign(settings, storage, settings.check_before_load, warnings);
+  auto foreign = find_foreign(settings, storage, settings.check_before_load, warnings, own.progress());
   if (!foreign) return foreign.error();
   if (foreign->checkpoint.manifest.position.model_only && !settings.initial_load_model_only && !settings.excludes("optimizer"))
     return Error{"checkpoint.initial_load_path = \"" + *settings.initial_load_path +

@@ -66,12 +66,15 @@ Result<void> ShardReads::add_all() {
 class ShardReads::Turn {
  public:
   Turn(ShardReads& reads, std::vector<Piece> pieces) : reads_(reads), pieces_(std::move(pieces)) {}
-  void work() {
+  void work(const std::function<void(std::uint64_t, std::uint64_t)>& progress = {}) {
     try {
       const PieceBuffer buffer;
       std::map<std::uint32_t, std::unique_ptr<StorageReader>> open;
       for (std::size_t i = next_++; i < pieces_.size() && !failed_; i = next_++)
-        if (const auto done = read(pieces_[i], buffer, open); !done) fail(done.error());
+        if (const auto done = read(pieces_[i], buffer, open); !done)
+          fail(done.error());
+        else if (++read_; progress)
+          progress(read_ * piece_bytes, pieces_.size() * piece_bytes);
     } catch (const std::exception& error) {
       fail(Error{error.what()});
     }
@@ -104,22 +107,24 @@ class ShardReads::Turn {
   }
   ShardReads& reads_;
   std::vector<Piece> pieces_;
-  std::atomic<std::size_t> next_ = 0;
+  std::atomic<std::size_t> next_ = 0, read_ = 0;
   std::atomic<bool> failed_ = false;
   std::mutex mutex_;
   std::optional<Error> problem_;
 };
 
-Result<void> ShardReads::run() {
+Result<void> ShardReads::run(const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
   std::vector<Piece> pieces;
   for (auto& [place, ranges] : wanted_) pieces.push_back({place.first, place.second, std::move(ranges)});
   wanted_.clear();
   const std::size_t threads = std::min(most_threads, pieces.size());
+  const std::uint64_t all = pieces.size() * piece_bytes;
   Turn turn(*this, std::move(pieces));
   std::vector<std::jthread> workers;
   for (std::size_t i = 1; i < threads; ++i) workers.emplace_back([&turn] { turn.work(); });
-  turn.work();
+  turn.work(progress);
   workers.clear();
+  if (progress && turn.result()) progress(all, all);
   return turn.result();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <vector>
@@ -21,8 +22,9 @@ class ShardReads {
   [[nodiscard]] Result<void> add_rows(const StoredTensor& stored, std::int64_t first, std::int64_t count, std::span<std::byte> out);
   /// Adds all pieces of all files, to be checked.
   [[nodiscard]] Result<void> add_all();
-  /// Reads all that was added since the last one. Blocks. The error names file and bytes.
-  [[nodiscard]] Result<void> run();
+  /// Reads all that was added since the last one. Blocks. The error names file and bytes. `progress` (may be empty) is told on this thread, now and then and
+  /// at the end, how many of how many bytes are read, counted in whole pieces.
+  [[nodiscard]] Result<void> run(const std::function<void(std::uint64_t done, std::uint64_t total)>& progress = {});
 
  private:
   struct Range {

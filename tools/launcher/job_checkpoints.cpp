@@ -1,12 +1,16 @@
 #include "tools/launcher/job_checkpoints.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <stdexcept>
 
+#include "src/base/clock.hpp"
 #include "src/checkpoint/export_hugging_face.hpp"
 #include "src/data/open_documents.hpp"
+#include "src/metrics/progress_bar.hpp"
 #include "tools/launcher/foreign_start.hpp"
 
 namespace troupe {
@@ -29,7 +33,7 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   auto cleaned = store_.clean();
   if (!cleaned) return cleaned.error();
   for (const std::string& line : *cleaned) warnings.push_back(line);
-  auto found = choose_restore_point(config_.checkpoint, store_, *storage_, warnings);
+  auto found = choose_watched(warnings);
   if (!found) return found.error();
   found_ = std::move(found.value());
   if (!found_) return {};
@@ -48,6 +52,22 @@ Result<void> JobCheckpoints::look(std::vector<std::string>& warnings) {
   for (const std::string& change : config_.changes_since(position.config))
     warnings.push_back(fmt::format("the configuration has changed since the checkpoint of step {}: {}", position.step.value(), change));
   return {};
+}
+
+Result<std::optional<RestorePoint>> JobCheckpoints::choose_watched(std::vector<std::string>& warnings) {
+  const auto clock = make_system_clock();
+  const auto write = [](std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); };
+  std::optional<ProgressBar> bar;
+  Step shown;
+  store_.watch([&](Step step, std::uint64_t done, std::uint64_t total) {
+    if (!bar || step != shown)
+      bar.emplace(fmt::format("checking the checkpoint of step {}", step.value()), "MiB", 1048576, ::isatty(STDERR_FILENO) == 1, *clock, write);
+    shown = step;
+    bar->update(done, total);
+  });
+  auto found = choose_restore_point(config_.checkpoint, store_, *storage_, warnings);
+  store_.watch({});
+  return found;
 }
 
 void JobCheckpoints::clear_branch(Log& log) {

@@ -35,6 +35,8 @@ class JobCheckpoints {
   void set_aside(Step after, Step until, Log& log);
 
  private:
+  /// The console shows how far it is, where that takes longer than a second.
+  [[nodiscard]] Result<std::optional<RestorePoint>> choose_watched(std::vector<std::string>& warnings);
   void clear_branch(Log& log);
   /// A checkpoint that is sealed stays so, and the run goes on, whatever becomes of this.
   void export_weights(Step step, Log& log);

@@ -51,6 +51,26 @@ TEST(CheckpointStore, KilledAtAnyOperationASealedCheckpointLoads) {
   }
 }
 
+TEST(CheckpointStore, TellsHowFarACheckIsUpToItsEnd) {
+  MemoryStorage storage;
+  World world(3, storage, folder);
+  world.save(10);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> told;
+  world.store.watch([&](Step step, std::uint64_t done, std::uint64_t total) {
+    EXPECT_EQ(step, Step{10});
+    EXPECT_TRUE(told.empty() || done >= told.back().first);
+    told.emplace_back(done, total);
+  });
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(world.store.find(-1, true, warnings));
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(told.back().first, told.back().second);
+  EXPECT_GE(told.back().second, 3 * (std::uint64_t{4} << 20U)) << "a piece of each rank at least";
+  told.clear();
+  ASSERT_TRUE(world.store.find(-1, false, warnings));
+  EXPECT_TRUE(told.empty()) << "nothing is read";
+}
+
 TEST(CheckpointStore, KilledWhileReplacingTheSameStepAnOldOrTheNewOneLoads) {
   bool finished = false;
   for (std::uint64_t kills = 0; !finished; ++kills) {
