@@ -115,6 +115,7 @@ class ShardReads::Turn {
 
 Result<void> ShardReads::run(const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
   std::vector<Piece> pieces;
+  pieces.reserve(wanted_.size());
   for (auto& [place, ranges] : wanted_) pieces.push_back({place.first, place.second, std::move(ranges)});
   wanted_.clear();
   const std::size_t threads = std::min(most_threads, pieces.size());

@@ -105,6 +105,7 @@ std::optional<Error> objection(const RunFolder::Request& request) {
 /// Deletes what an earlier run wrote, and nothing else.
 Result<void> clear(const RunFolder::Request& request) {
   std::vector<fs::path> doomed;
+  doomed.reserve(own_names.size() + request.outputs.size());
   for (const char* name : own_names) doomed.push_back(request.path / name);
   for (const fs::path& output : request.outputs) doomed.push_back(request.path / output);
   for (const fs::path& folder : {fs::path{"checkpoint"}, request.checkpoints})
