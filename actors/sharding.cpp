@@ -83,7 +83,7 @@ void Sharding::completed(Step step, OperationIndex operation) {
 void Sharding::act() {
   while (auto next = ready()) {
     switch (next->operation->fact.kind) {
-      case OperationKind::scales: post(*next, scales()); break;
+      case OperationKind::scales: post(*next, scales(*next)); break;
       case OperationKind::gather: post(*next, gather(*next)); break;
       case OperationKind::accumulate: post(*next, accumulate(*next)); break;
       case OperationKind::reduce: post(*next, reduce(*next)); break;
@@ -98,9 +98,11 @@ void Sharding::act() {
   report_steps();
 }
 
-LanePort::Work Sharding::scales() const {
+LanePort::Work Sharding::scales(const PlanCursor::Next& next) const {
   LanePort::Work work;
-  work.run = [program = parts().shard, communicator = parts().dp_shard](Stream& on) { program->scales(on, *communicator); };
+  work.run = [program = parts().shard, communicator = parts().dp_shard, unit = next.operation->fact.unit](Stream& on) {
+    program->scales(on, unit, *communicator);
+  };
   return work;
 }
 

@@ -37,7 +37,7 @@ class Sharding final : public StepActor<Sharding> {
   void micro_batch_done(const Letter<schema::MicroBatchDone>& letter);
   void snapshot_taken(const Letter<schema::SnapshotTaken>& letter) { note_fact(letter); }
 
-  [[nodiscard]] LanePort::Work scales() const;
+  [[nodiscard]] LanePort::Work scales(const PlanCursor::Next& next) const;
   [[nodiscard]] LanePort::Work gather(const PlanCursor::Next& next);
   [[nodiscard]] LanePort::Work accumulate(const PlanCursor::Next& next);
   [[nodiscard]] LanePort::Work reduce(const PlanCursor::Next& next);

@@ -1,6 +1,7 @@
 // benchmark cuda_products: own cuBLASLt wrapper against at::_scaled_mm and at::mm, attention by cuDNN, at the 8B model's shapes, batch 2
 #include <ATen/ATen.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "benchmarks/cuda_bench.hpp"
@@ -36,14 +37,14 @@ struct Workspace {
   void* data = random_array<std::uint8_t>(bytes);
 };
 
-/// Both sides in turn on hot clocks, the one that begins alternating; the median round of each.
-std::pair<double, double> against(const std::function<void(int)>& own, const std::function<void(int)>& theirs) {
+/// Both sides in turn on hot clocks, each for so many milliseconds, the one that begins alternating; the median round of each.
+std::pair<double, double> against(const std::function<void(int)>& own, const std::function<void(int)>& theirs, double milliseconds = 60) {
   std::vector<double> ours, others;
   time_of(theirs, 100, 1);
   for (int round = 0; round < 6; ++round) {
-    if (round % 2 == 0) ours.push_back(time_of(own, 60, 1));
-    others.push_back(time_of(theirs, 60, 1));
-    if (round % 2 == 1) ours.push_back(time_of(own, 60, 1));
+    if (round % 2 == 0) ours.push_back(time_of(own, milliseconds, 1));
+    others.push_back(time_of(theirs, milliseconds, 1));
+    if (round % 2 == 1) ours.push_back(time_of(own, milliseconds, 1));
   }
   std::sort(ours.begin(), ours.end());
   std::sort(others.begin(), others.end());
@@ -56,14 +57,15 @@ void report(const Shape& s, double flop, std::pair<double, double> ms, double di
   std::fflush(stdout);
 }
 
-void product(Products& products, const Workspace& workspace, const Shape& s, bool compare) {
+/// `known`: compared with these instead of at::; null: with at::.
+void product(Products& products, const Workspace& workspace, const Shape& s, bool compare, Products* known = nullptr) {
   const bool float8 = s.a != at::kBFloat16;
   const auto matrix = [](std::int64_t rows, std::int64_t columns, bool down, at::ScalarType type) {
     return at::randn(down ? at::IntArrayRef{columns, rows} : at::IntArrayRef{rows, columns}, on_gpu(at::kBFloat16)).to(type);
   };
   const auto a = matrix(s.rows, s.depth, s.a_down, s.a), b = matrix(s.columns, s.depth, s.b_down, s.b);
   const auto one = at::ones({1}, on_gpu(at::kFloat));
-  auto own = at::empty({s.rows, s.columns}, on_gpu(s.d)), theirs = at::empty({s.rows, s.columns}, on_gpu(s.a_down ? at::kBFloat16 : s.d));
+  auto own = at::empty({s.rows, s.columns}, on_gpu(s.d)), theirs = at::empty({s.rows, s.columns}, on_gpu(s.a_down && known == nullptr ? at::kBFloat16 : s.d));
   Product p{};
   p.rows = s.rows, p.columns = s.columns, p.depth = s.depth;
   p.a = {a.data_ptr(), element_of(s.a), s.a_down ? s.rows : s.depth, s.a_down, float8 ? one.data_ptr<float>() : nullptr};
@@ -81,6 +83,19 @@ void product(Products& products, const Workspace& workspace, const Shape& s, boo
   };
   ours(0);  // makes the plan
   if (!compare) return;
+  if (known != nullptr) {
+    Product other = p;
+    other.d = theirs.data_ptr();
+    other.d_type = element_of(theirs.scalar_type());
+    if (other.d_type != p.d_type) return;
+    const auto built_in = [&](int) { known->run(nullptr, other, workspace.data, Workspace::bytes); };
+    const auto ms = against(ours, built_in, 200);
+    const double flop = 2.0 * double(s.rows) * double(s.columns) * double(s.depth);
+    std::printf("%-9s %-22s %6ld x %6ld x %6ld  new %8.3f ms %6.0f TFLOP/s  built in %8.3f ms  ratio %.4f\n", s.name, s.direction, s.rows, s.columns, s.depth,
+                ms.first, flop / ms.first / 1e9, ms.second, ms.second / ms.first);
+    std::fflush(stdout);
+    return;
+  }
   const auto times = against(ours, reference);
   const double difference = ((own - theirs).norm() / theirs.norm()).item<double>();
   report(s, 2.0 * double(s.rows) * double(s.columns) * double(s.depth), times, difference);
@@ -163,12 +178,28 @@ std::vector<troupe::cuda::Shape> bf16_shapes_of(std::int64_t tokens, bool linear
   return shapes;
 }
 
+/// All products of 8 layers' step as the model calls them, each candidate at the power cap for `milliseconds` in a row, and against the built-in choices.
+void soak(const troupe::cuda::Workspace& workspace, double milliseconds) {
+  using namespace troupe::cuda;
+  Products products({.known_choices = false, .rounds = 2, .milliseconds = milliseconds, .margin = 0.003, .finalists = 8, .swizzled = true}), known({});
+  for (const Shape& s : bf16_shapes_of(16384, false)) product(products, workspace, s, true, &known);
+  for (const Shape& s : shapes_of(16384, true)) {
+    const bool joined = s.rows == 6144 || s.columns == 6144 || s.rows == 28672 || s.columns == 28672 || s.depth == 6144 || s.depth == 28672;
+    if (!joined && std::strcmp(s.direction, "weight gradient") != 0) product(products, workspace, s, true, &known);
+  }
+  std::printf("%s", products.choices().c_str());
+}
+
 /// Without arguments: compares. "choices": a long sweep of more shapes, printed as product_choices.hpp wants it; "choices bf16": those in bf16 alone,
-/// and their times against at::mm.
+/// and their times against at::mm; "soak MILLISECONDS": see there.
 int main(int count, char** arguments) {
   using namespace troupe::cuda;
   const bool long_sweep = count > 1 && std::strcmp(arguments[1], "choices") == 0, bf16 = count > 2;
   const Workspace workspace;
+  if (count > 2 && std::strcmp(arguments[1], "soak") == 0) {
+    soak(workspace, std::atof(arguments[2]));
+    return 0;
+  }
   if (!long_sweep) {
     Products products({});
     for (const Shape& s : shapes_of(16384, false)) product(products, workspace, s, true);

@@ -26,6 +26,10 @@ void PlainStep::load(Step step, Micro micro) {
   device_.upload_now(staging_->bytes(), batch_->bytes());
 }
 
+void PlainStep::scales(Stream& stream) {
+  for (Unit unit{0}; unit.value() < model_.units(); ++unit) model_.shards().scales(stream, unit, communicators_.dp_shard);
+}
+
 void PlainStep::forward(Stream& stream, Step step, Micro micro) {
   for (Unit unit{0}; unit.value() < model_.units(); ++unit) {
     model_.shards().gather(stream, unit, weights_->bytes(), communicators_.dp_shard);
@@ -35,7 +39,7 @@ void PlainStep::forward(Stream& stream, Step step, Micro micro) {
 
 StepNumbers PlainStep::evaluate(Step step, std::uint32_t batches) {
   Stream& stream = device_.setup_stream();
-  model_.shards().scales(stream, communicators_.dp_shard);
+  scales(stream);
   const std::uint32_t first = model_.options().micro_batches;
   for (Micro micro{first}; micro.value() < first + batches; ++micro) {
     load(step, micro);
@@ -53,7 +57,7 @@ void PlainStep::gradients(Step step) {
 void PlainStep::pass(Step step, const std::function<void(Unit)>& reduced) {
   Stream& stream = device_.setup_stream();
   ShardProgram& shards = model_.shards();
-  shards.scales(stream, communicators_.dp_shard);
+  scales(stream);
   for (Micro micro{0}; micro.value() < model_.options().micro_batches; ++micro) {
     load(step, micro);
     forward(stream, step, micro);

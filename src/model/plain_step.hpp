@@ -36,6 +36,7 @@ class PlainStep {
   /// `reduced` is called when a unit's gradient shards are whole, while the backward pass goes on below.
   void pass(Step step, const std::function<void(Unit)>& reduced);
   void load(Step step, Micro micro);
+  void scales(Stream& stream);
   void forward(Stream& stream, Step step, Micro micro);
   void reduce(Stream& stream, Micro micro, Unit unit);
 

@@ -72,8 +72,8 @@ class ShardProgram {
   [[nodiscard]] virtual std::size_t weights_bytes(Unit) const = 0;  ///< of a slot that holds this unit, all ranks' parts
   [[nodiscard]] virtual std::size_t gradients_bytes(Unit) const = 0;
   // comm lane
-  /// fp8 only: amax of every fp8 weight over all shards (one all-reduce) and the scales from it.
-  virtual void scales(Stream&, Communicator& dp_shard) = 0;
+  /// fp8 only: amax of each fp8 weight that the unit owns over all shards (one all-reduce) and the scales from them.
+  virtual void scales(Stream&, Unit unit, Communicator& dp_shard) = 0;
   /// Casts the own shard into its place in `weights`, then gathers in place.
   virtual void gather(Stream&, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) = 0;
   /// Adds to the unsharded sums of the step's micro-batches, which the last one's reduce then takes along; nothing leaves the rank.

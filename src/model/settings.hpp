@@ -87,7 +87,7 @@ inline void describe(Schema& schema, Float8Settings& s) {
       .alias(alias("enable_fsdp_float8_all_gather"));
   schema
       .key("precompute_float8_dynamic_scale_for_fsdp", &s.precompute_float8_dynamic_scale_for_fsdp, KeyClass::epoch,
-           "no effect: where fp8 weights are gathered, all their scales are always computed together, with one all-reduce")
+           "no effect: where fp8 weights are gathered, the scales of a unit's weights are always computed together, with one all-reduce")
       .alias(alias("precompute_float8_dynamic_scale_for_fsdp"));
   schema
       .key("recipe_name", &s.recipe_name, KeyClass::epoch,

@@ -143,11 +143,17 @@ float* ShardMemory::amax(std::size_t parameter) const {
 
 float* ShardMemory::scale(std::size_t parameter) const { return amax(parameter) + float8_count_; }
 
-float* ShardMemory::scales() const { return amaxes().as<float>() + float8_count_; }
+float* ShardMemory::scales_of(std::size_t unit) const { return amaxes_of(unit).as<float>() + float8_count_; }
 
-TensorView ShardMemory::amaxes() const {
-  std::byte* start = scalars_->bytes().data() + layout_.parameters.size() * sizeof(std::int64_t);
-  return TensorView::contiguous(start, DType::f32, {static_cast<std::int64_t>(float8_count_)}, device_);
+TensorView ShardMemory::amaxes_of(std::size_t unit) const {
+  std::size_t first = 0;
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < layout_.parameters.size(); ++i) {
+    const LaidParameter& p = layout_.parameters[i];
+    if (p.unit != unit || !p.fp8) continue;
+    if (count++ == 0) first = i;
+  }
+  return TensorView::contiguous(amax(first), DType::f32, {count}, device_);
 }
 
 StateTensor ShardMemory::part(std::size_t parameter, const std::string& prefix, const TensorView& view, bool model) const {

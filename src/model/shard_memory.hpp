@@ -43,8 +43,8 @@ class ShardMemory {
   [[nodiscard]] std::int64_t* count(std::size_t parameter) const;
   [[nodiscard]] float* amax(std::size_t parameter) const;  ///< of a parameter with fp8
   [[nodiscard]] float* scale(std::size_t parameter) const;
-  [[nodiscard]] float* scales() const;      ///< of all parameters with fp8, in the order of `amaxes`
-  [[nodiscard]] TensorView amaxes() const;  ///< of all parameters with fp8
+  [[nodiscard]] TensorView amaxes_of(std::size_t unit) const;  ///< of the parameters with fp8 that the unit owns, which are neighbours
+  [[nodiscard]] float* scales_of(std::size_t unit) const;      ///< of the same, in the order of `amaxes_of`
   [[nodiscard]] std::uint32_t rank() const noexcept { return options_.rank; }
   [[nodiscard]] StateTensors state() const;
   [[nodiscard]] StateTensors averages() const;     ///< under the parameters' own names; empty: there are none

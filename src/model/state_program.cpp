@@ -17,34 +17,35 @@ void require_slot(const char* what, Unit unit, std::size_t found, std::size_t ne
 
 }  // namespace
 
-bool StateProgram::travels_in_fp8() const noexcept {
-  return std::any_of(in_.layout.units.begin(), in_.layout.units.end(), [](const UnitLayout& unit) {
-    return std::any_of(unit.slots.begin(), unit.slots.end(), [](const ParameterSlot& slot) { return slot.stored == DType::e4m3; });
-  });
+/// Whether a parameter of the unit's own is gathered as codes.
+bool StateProgram::travels_in_fp8(Unit unit) const {
+  const std::vector<ParameterSlot>& slots = in_.layout.units.at(unit.value()).slots;
+  return std::any_of(slots.begin(), slots.end(), [](const ParameterSlot& slot) { return slot.stored == DType::e4m3 && !slot.tied_reader; });
 }
 
-void StateProgram::find_amaxes(Stream& stream) {
-  in_.kernels.fill(stream, in_.memory.amaxes(), 0.0);
+void StateProgram::find_amaxes(Stream& stream, Unit unit) {
   for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
-    if (!in_.layout.parameters[i].fp8 || in_.layout.parameters[i].rows_of(in_.memory.rank()) == 0) continue;
-    in_.kernels.amax(stream, in_.memory.master(i), in_.memory.amax(i), true);
+    const LaidParameter& p = in_.layout.parameters[i];
+    if (p.unit != unit.value() || !p.fp8) continue;
+    in_.kernels.fill(stream, TensorView::contiguous(in_.memory.amax(i), DType::f32, {1}, in_.device), 0.0);
+    if (p.rows_of(in_.memory.rank()) > 0) in_.kernels.amax(stream, in_.memory.master(i), in_.memory.amax(i), true);
   }
 }
 
-void StateProgram::scales_from_amaxes(Stream& stream) {
-  const TensorView amaxes = in_.memory.amaxes();
+void StateProgram::scales_from_amaxes(Stream& stream, Unit unit) {
+  const TensorView amaxes = in_.memory.amaxes_of(unit.value());
   const auto count = static_cast<std::size_t>(amaxes.shape.elements());
-  if (fused_ != nullptr && count > 0) return fused_->scales_from_amaxes(stream, amaxes.as<const float>(), DType::e4m3, in_.memory.scales(), count);
-  for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
-    if (in_.layout.parameters[i].fp8) in_.kernels.scale_from_amax(stream, in_.memory.amax(i), DType::e4m3, in_.memory.scale(i));
-  }
+  float* const scales = in_.memory.scales_of(unit.value());
+  if (count == 0) return;
+  if (fused_ != nullptr) return fused_->scales_from_amaxes(stream, amaxes.as<const float>(), DType::e4m3, scales, count);
+  for (std::size_t i = 0; i < count; ++i) in_.kernels.scale_from_amax(stream, amaxes.as<const float>() + i, DType::e4m3, scales + i);
 }
 
-void StateProgram::scales(Stream& stream, Communicator& dp_shard) {
-  if (!travels_in_fp8()) return;
-  if (!amaxes_known_) find_amaxes(stream);
-  dp_shard.all_reduce(stream, in_.memory.amaxes(), Reduction::max);
-  scales_from_amaxes(stream);
+void StateProgram::scales(Stream& stream, Unit unit, Communicator& dp_shard) {
+  if (!travels_in_fp8(unit)) return;
+  if (amaxes_known_[unit.value()] == 0) find_amaxes(stream, unit);
+  dp_shard.all_reduce(stream, in_.memory.amaxes_of(unit.value()), Reduction::max);
+  scales_from_amaxes(stream, unit);
 }
 
 std::size_t StateProgram::part_bytes(const ParameterSlot& slot) const {
@@ -208,7 +209,7 @@ void StateProgram::evaluate(Stream& stream, Communicator& world) {
 void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rate) {
   numbers_.learning_rate = learning_rate;
   const Verdict* const verdict = in_.unit_verdicts != nullptr && unit.value() > 0 ? in_.unit_verdicts + unit.value() : &in_.totals->verdict;
-  const bool finds_amaxes = fused_ != nullptr && travels_in_fp8();
+  const bool finds_amaxes = fused_ != nullptr && travels_in_fp8(unit);
   adamw_.clear();
   for (const ParameterSlot& slot : in_.layout.units.at(unit.value()).slots) {
     if (slot.tied_reader) continue;
@@ -231,7 +232,7 @@ void StateProgram::optimize(Stream& stream, Step, Unit unit, double learning_rat
     in_.kernels.average(stream, in_.memory.master(slot.parameter), in_.memory.average(slot.parameter), in_.ema_decay, verdict);
   }
   // Where nothing was committed, neither masters nor amaxes changed.
-  if (unit.value() + 1 == in_.layout.units.size()) amaxes_known_ = finds_amaxes;
+  amaxes_known_[unit.value()] = finds_amaxes ? 1 : 0;
 }
 
 /// Each mark is the sum up to and with its row, in the order in which the micro-batches ran; behind a loss that is not finite no difference is.

@@ -1,4 +1,6 @@
 #pragma once
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "src/device/fused_kernels.hpp"
@@ -35,11 +37,12 @@ class StateProgram final : public ShardProgram {
     bool replicated = false;          ///< all_reduce follows a unit's last reduce
     bool in_place = false;            ///< backward writes gradients where they stay: nothing is left to reduce (gradients_stay)
   };
-  explicit StateProgram(const Inputs& inputs) : in_(inputs), fused_(dynamic_cast<FusedKernels*>(&inputs.kernels)) {}
+  explicit StateProgram(const Inputs& inputs)
+      : in_(inputs), fused_(dynamic_cast<FusedKernels*>(&inputs.kernels)), amaxes_known_(inputs.layout.units.size(), 0) {}
 
   [[nodiscard]] std::size_t weights_bytes(Unit unit) const override { return in_.layout.units.at(unit.value()).weights_bytes; }
   [[nodiscard]] std::size_t gradients_bytes(Unit unit) const override { return in_.layout.units.at(unit.value()).gradients_bytes; }
-  void scales(Stream& stream, Communicator& dp_shard) override;
+  void scales(Stream& stream, Unit unit, Communicator& dp_shard) override;
   void gather(Stream& stream, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) override;
   void accumulate(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients) override;
   void reduce(Stream& stream, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) override;
@@ -51,23 +54,24 @@ class StateProgram final : public ShardProgram {
   [[nodiscard]] StepNumbers numbers() const override;
 
   /// The local halves of `scales` and `gather`: all there is to them where one rank holds everything.
-  void find_amaxes(Stream& stream);
-  void scales_from_amaxes(Stream& stream);
+  void find_amaxes(Stream& stream, Unit unit);
+  void scales_from_amaxes(Stream& stream, Unit unit);
   void place_own_rows(Stream& stream, Unit unit, std::span<std::byte> weights);
   /// The masters were written by somebody else: their amaxes are to be found anew.
-  void masters_changed() noexcept { amaxes_known_ = false; }
+  void masters_changed() noexcept { std::ranges::fill(amaxes_known_, std::uint8_t{0}); }
 
  private:
   void add_to_norm(Stream& stream, Unit unit) const;
   void add_to_sums(Stream& stream, bool first, Unit unit, std::span<std::byte> gradients) const;
   [[nodiscard]] std::vector<LossSum> source_sums() const;
   [[nodiscard]] std::size_t part_bytes(const ParameterSlot& slot) const;
-  [[nodiscard]] bool travels_in_fp8() const noexcept;
+
+  [[nodiscard]] bool travels_in_fp8(Unit unit) const;
 
   Inputs in_;
-  FusedKernels* fused_;            ///< null: the device has none
-  bool amaxes_known_ = false;      ///< the optimizer found them
-  std::vector<AdamWShard> adamw_;  ///< kept, as the next three
+  FusedKernels* fused_;                     ///< null: the device has none
+  std::vector<std::uint8_t> amaxes_known_;  ///< [unit], the optimizer found them; bytes, for lanes work on different units at once
+  std::vector<AdamWShard> adamw_;           ///< kept, as the next three; of the optimizer lane, those of the comm lane
   std::vector<ShardCopy> copies_;
   std::vector<GatherPiece> gather_;  ///< kept, so that a step allocates nothing
   std::vector<ReducePiece> reduce_;

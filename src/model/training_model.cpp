@@ -334,10 +334,8 @@ void TrainingModel::after_restore() {
 void TrainingModel::place_weights(Stream& stream, Unit unit, std::span<std::byte> weights) {
   if (parts_->options.world != 1)
     throw std::logic_error("place_weights needs the whole state in one rank; this world has " + std::to_string(parts_->options.world));
-  if (unit.value() == 0) {
-    parts_->shards.find_amaxes(stream);
-    parts_->shards.scales_from_amaxes(stream);
-  }
+  parts_->shards.find_amaxes(stream, unit);
+  parts_->shards.scales_from_amaxes(stream, unit);
   parts_->shards.place_own_rows(stream, unit, weights);
 }
 

@@ -67,14 +67,31 @@ class Compilation {
     operation(load).takes = EdgeKind::batches;
   }
 
+  /// What leaves the unit's parameters as the next step reads them. A tied parameter is its first unit's, whose optimizer stands before those of its readers.
+  /// Where units step in the backward pass the one that the next step reads first is the last: then all of the state stands.
+  [[nodiscard]] Fact optimized(std::uint32_t unit) const {
+    return shape_.step_in_backward ? last_optimize() : Fact{OperationKind::optimize, Unit{unit}, {}, false};
+  }
+
+  /// The amaxes over all ranks of the unit's weights that travel in fp8, and their scales.
+  std::optional<Index> add_scales(std::uint32_t micro, std::uint32_t unit) {
+    const UnitShape& of = shape_.units[unit];
+    if (of.scales_bytes == 0) return std::nullopt;
+    const Index scales = add({OperationKind::scales, Unit{unit}, Micro{micro}, false}, ActorKind::sharding, LaneKind::comm, of.scales);
+    use(scales, CommunicatorKind::dp_shard, of.scales_bytes, DType::f32);
+    return scales;
+  }
+
   void add_gather(std::uint32_t micro, std::uint32_t unit, bool backward) {
     const UnitShape& of = shape_.units[unit];
+    if (micro == 0 && !backward) {
+      if (const auto scales = add_scales(micro, unit)) operation(*scales).after_previous.push_back(optimized(unit));
+    }
     const Index gather = add({OperationKind::gather, Unit{unit}, Micro{micro}, backward}, ActorKind::sharding, LaneKind::comm, of.gather);
     use(gather, CommunicatorKind::dp_shard, of.gather_bytes, of.gather_dtype);
     operation(gather).takes = EdgeKind::weights;
-    // All of the state stands before the first weight of the next step is read: the step's report and its counters are whole.
-    operation(gather).after_previous.push_back(last_optimize());
-    if (shape_.fp8_scales) drafts_[gather].after.push_back(find({OperationKind::scales, {}, {}, false}));
+    operation(gather).after_previous.push_back(optimized(unit));  // the optimizer of later units runs beside it
+    if (of.scales_bytes > 0) drafts_[gather].after.push_back(find({OperationKind::scales, Unit{unit}, {}, false}));
   }
 
   [[nodiscard]] bool is_last(std::uint32_t micro) const { return micro + 1 == shape_.micro_batches; }
@@ -115,13 +132,9 @@ class Compilation {
     return !shape_.weights_resident && of.backward_needs_weights && !of.keeps_weights_for_backward;
   }
 
-  /// One micro-batch: G0 … Gn | Gn' Gn-1' Rn Gn-2' Rn-1 … G0' R1 R0; each last R is followed by its sum over replicas.
+  /// One micro-batch: G0 … Gn | Gn' Gn-1' Rn Gn-2' Rn-1 … G0' R1 R0; each last R is followed by its sum over replicas, the step's first G of a unit with
+  /// fp8 weights stands behind their scales.
   void add_communication() {
-    if (shape_.fp8_scales) {
-      const Index scales = add({OperationKind::scales, {}, {}, false}, ActorKind::sharding, LaneKind::comm, shape_.scales);
-      use(scales, CommunicatorKind::dp_shard, shape_.scales_bytes, DType::f32);
-      operation(scales).after_previous.push_back(last_optimize());
-    }
     for (std::uint32_t m = 0; m < shape_.micro_batches; ++m) {
       if (!shape_.weights_resident || m == 0) {
         for (std::uint32_t u = 0; u <= last_unit(); ++u) add_gather(m, u, false);
@@ -212,11 +225,6 @@ class Compilation {
   void add_evaluation() {
     const Index stands = find(last_optimize());
     const std::uint32_t first = shape_.micro_batches, end = first + shape_.evaluation_batches;
-    if (shape_.fp8_scales) {
-      const Index scales = add({OperationKind::scales, {}, Micro{first}, false}, ActorKind::sharding, LaneKind::comm, shape_.scales);
-      use(scales, CommunicatorKind::dp_shard, shape_.scales_bytes, DType::f32);
-      drafts_[scales].after.push_back(stands);
-    }
     for (std::uint32_t m = first; m < end; ++m) {
       add_load(m);
       for (std::uint32_t u = 0; u <= last_unit(); ++u) {
@@ -235,10 +243,13 @@ class Compilation {
   }
   void add_evaluation_gather(std::uint32_t micro, std::uint32_t unit, Index stands) {
     const UnitShape& of = shape_.units[unit];
+    if (micro == shape_.micro_batches) {
+      if (const auto scales = add_scales(micro, unit)) drafts_[*scales].after.push_back(stands);
+    }
     const Index gather = add({OperationKind::gather, Unit{unit}, Micro{micro}, false}, ActorKind::sharding, LaneKind::comm, of.gather);
     use(gather, CommunicatorKind::dp_shard, of.gather_bytes, of.gather_dtype);
     operation(gather).takes = EdgeKind::weights;
-    drafts_[gather].after.push_back(shape_.fp8_scales ? find({OperationKind::scales, {}, Micro{shape_.micro_batches}, false}) : stands);
+    drafts_[gather].after.push_back(of.scales_bytes > 0 ? find({OperationKind::scales, Unit{unit}, Micro{shape_.micro_batches}, false}) : stands);
   }
 
   /// Of the readers of a slot, all on one lane, the last in that lane's order sends it home.

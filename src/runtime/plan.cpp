@@ -52,6 +52,7 @@ std::string layer(const Fact& fact) { return "L" + std::to_string(fact.unit.valu
 std::string describe_as_input(const Fact& fact) {
   switch (fact.kind) {
     case OperationKind::load: return "batch m" + std::to_string(fact.micro.value());
+    case OperationKind::scales: return "scales of " + layer(fact) + of_micro(fact);
     case OperationKind::gather: return "weights of " + layer(fact) + of_micro(fact) + (fact.backward ? " (backward)" : "");
     case OperationKind::backward: return "gradients of " + layer(fact) + of_micro(fact);
     case OperationKind::accumulate: return "summed gradients of " + layer(fact) + of_micro(fact);
@@ -70,7 +71,6 @@ std::string PlannedOperation::name() const {
   std::string text = name_of(fact.kind);
   switch (fact.kind) {
     case OperationKind::verdict: return fact.unit == Unit{0} ? text : text + " " + layer(fact);
-    case OperationKind::scales:
     case OperationKind::snapshot:
     case OperationKind::keep:
     case OperationKind::save:

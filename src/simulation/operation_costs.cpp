@@ -28,7 +28,6 @@ double gathered_elements(const TrainingEstimate& estimate, std::size_t unit) {
 bool is_of_a_unit(OperationKind kind) {
   switch (kind) {
     case OperationKind::load:
-    case OperationKind::scales:
     case OperationKind::verdict:
     case OperationKind::snapshot:
     case OperationKind::save:
@@ -47,8 +46,13 @@ OperationCosts::OperationCosts(const Inputs& in) : world_(in.options.world), rep
   const GroupGeometry shard{in.options.world, 1}, replicate{in.options.replicas, in.options.world}, world{in.options.world * in.options.replicas, 1};
   const auto memory = [&device](double bytes) { return nanos(bytes / (device.memory_gbps * 1e9 * device.memory_efficiency) + device.kernel_us * 1e-6); };
   const auto host = [&device](double bytes) { return nanos(bytes / (device.host_gbps * 1e9)); };
-  double owned = 0, fp8 = 0;
-  for (const LaidParameter& p : e.layout.parameters) fp8 += p.fp8 ? static_cast<double>(p.rows_per_rank * p.description.cols) : 0;
+  double owned = 0;
+  std::vector<double> fp8(e.units.size()), amaxes(e.units.size());
+  for (const LaidParameter& p : e.layout.parameters) {
+    if (!p.fp8) continue;
+    fp8[p.unit] += static_cast<double>(p.rows_per_rank * p.description.cols);
+    amaxes[p.unit] += sizeof(float);
+  }
   for (std::size_t u = 0; u < e.units.size(); ++u) {
     const UnitCost& unit = e.units[u];
     const auto weights = static_cast<double>(unit.weights_bytes), gradients = static_cast<double>(unit.gradients_bytes);
@@ -57,6 +61,7 @@ OperationCosts::OperationCosts(const Inputs& in) : world_(in.options.world), rep
     UnitTimes times;
     times.forward = nanos(time_of(e, u, false, device).total());
     times.backward = nanos(time_of(e, u, true, device).total());
+    times.scales = memory(4 * fp8[u]) + time_of(network, CollectiveKind::all_reduce, shard, amaxes[u]);
     times.gather = memory(4 * gathered_elements(e, u) + part) + time_of(network, CollectiveKind::all_gather, shard, weights);
     times.reduce = memory(in.options.world > 1 ? 0 : 2 * gradients) + time_of(network, CollectiveKind::reduce_scatter, shard, gradients);
     if (in.options.sums_micro_batches()) times.reduce += memory(3 * gradients);
@@ -67,7 +72,6 @@ OperationCosts::OperationCosts(const Inputs& in) : world_(in.options.world), rep
   }
   // A batch's tokens are found, cut and copied on the host.
   load_ = nanos(static_cast<double>(in.options.batch.bytes()) / 200e6 + 20e-6);
-  scales_ = memory(4 * fp8) + time_of(network, CollectiveKind::all_reduce, shard, static_cast<double>(e.layout.float8.converted.size()) * sizeof(float));
   const double judged = in.options.step_in_backward ? owned / static_cast<double>(e.units.size()) : owned;  // a unit's, on average
   verdict_ = memory(4 * judged) + time_of(network, CollectiveKind::all_reduce, world, sizeof(VerdictSums));
   const auto state = static_cast<double>(in.state_bytes);
@@ -93,7 +97,7 @@ Nanos OperationCosts::of(const Fact& fact) const {
   const Nanos roofline = [&] {
     switch (fact.kind) {
       case OperationKind::load: return load_;
-      case OperationKind::scales: return scales_;
+      case OperationKind::scales: return unit.scales;
       case OperationKind::gather: return unit.gather;
       case OperationKind::forward: return unit.forward;
       case OperationKind::backward: return unit.backward;

@@ -80,10 +80,10 @@ class OperationCosts {
 
  private:
   struct UnitTimes {
-    Nanos forward{0}, backward{0}, gather{0}, accumulate{0}, reduce{0}, all_reduce{0}, optimize{0};
+    Nanos forward{0}, backward{0}, scales{0}, gather{0}, accumulate{0}, reduce{0}, all_reduce{0}, optimize{0};
   };
   std::vector<UnitTimes> units_;
-  Nanos load_{0}, scales_{0}, verdict_{0}, snapshot_{0}, save_{0}, keep_{0};
+  Nanos load_{0}, verdict_{0}, snapshot_{0}, save_{0}, keep_{0};
   std::uint32_t world_ = 1, replicas_ = 1;
   Factors factors_;
 };

@@ -145,7 +145,7 @@ struct StampedShard final : ShardProgram {
   [[nodiscard]] std::size_t weights_bytes(Unit) const override { return r.shards() * sizeof(WeightsStamp); }
   [[nodiscard]] std::size_t gradients_bytes(Unit) const override { return r.shards() * gradient_count * sizeof(float); }
 
-  void scales(Stream& stream, Communicator& dp_shard) override {
+  void scales(Stream& stream, Unit, Communicator& dp_shard) override {
     float amax = static_cast<float>(r.own_part() + 1);
     dp_shard.all_reduce(stream, TensorView::contiguous(&amax, DType::f32, {1}), Reduction::max);
     r.expect(amax == static_cast<float>(r.shards()), "the largest amax is wrong", {}, {}, {});

@@ -158,7 +158,35 @@ TEST(Plan, SnapshotsWhenTheStateStandsAndHoldsTheNextOptimizerBack) {
   EXPECT_THAT(plan.operations[place(plan, "snapshot")].after, ElementsAre(OperationIndex{static_cast<std::uint32_t>(place(plan, "optimize L1"))}));
   EXPECT_THAT(plan.operations[place(plan, "save")].last_reads, ElementsAre(OperationIndex{static_cast<std::uint32_t>(place(plan, "snapshot"))}));
   EXPECT_THAT(plan.operations[place(plan, "optimize L0")].after_previous, ElementsAre(Fact{OperationKind::snapshot, {}, {}, false}));
-  EXPECT_THAT(plan.operations[place(plan, "gather L0")].after_previous, ElementsAre(Fact{OperationKind::optimize, Unit{1}, {}, false}));
+  EXPECT_THAT(plan.operations[place(plan, "verdict")].after_previous, ElementsAre(Fact{OperationKind::optimize, Unit{1}, {}, false}));
+}
+
+TEST(Plan, BeginsTheNextStepUnderTheOptimizerOfLaterUnits) {
+  PlanShape shape = shape_of(3);
+  shape.units[1].scales_bytes = 28;
+  const Plan plan = plan_of(shape);
+  EXPECT_THAT(names_on(plan, LaneKind::comm), ElementsAre("gather L0", "scales L1", "gather L1", "gather L2", "gather L2 (backward)", "gather L1 (backward)",
+                                                          "reduce L2", "gather L0 (backward)", "reduce L1", "reduce L0", "verdict"));
+  for (std::uint32_t u = 0; u < 3; ++u) {
+    const PlannedOperation& gather = plan.operations[place(plan, "gather L" + std::to_string(u))];
+    EXPECT_THAT(gather.after_previous, ElementsAre(Fact{OperationKind::optimize, Unit{u}, {}, false})) << u;
+  }
+  const PlannedOperation& scales = plan.operations[place(plan, "scales L1")];
+  EXPECT_THAT(scales.after_previous, ElementsAre(Fact{OperationKind::optimize, Unit{1}, {}, false}));
+  EXPECT_EQ(scales.bytes, 28U);
+  EXPECT_THAT(plan.operations[place(plan, "gather L1")].after, ElementsAre(OperationIndex{static_cast<std::uint32_t>(place(plan, "scales L1"))}));
+  EXPECT_THAT(plan.operations[place(plan, "gather L0")].after, testing::IsEmpty()) << "no weight of it travels in fp8";
+}
+
+TEST(Plan, EvaluatesThroughScalesOfTheNewWeights) {
+  PlanShape shape = shape_of(2);
+  shape.units[1].scales_bytes = 4;
+  shape.evaluation_batches = 2;
+  const Plan plan = plan_of(shape, {}, StepKind::train_and_evaluate);
+  const auto at = [&](const std::string& name) { return OperationIndex{static_cast<std::uint32_t>(place(plan, name))}; };
+  EXPECT_THAT(plan[at("scales L1 m1")].after, ElementsAre(at("optimize L1")));
+  EXPECT_THAT(plan[at("gather L0 m1")].after, ElementsAre(at("optimize L1")));
+  EXPECT_THAT(plan[at("gather L1 m2")].after, ElementsAre(at("scales L1 m1")));
 }
 
 TEST(Plan, HashTellsAByteCountAndAnOrderApartAndNothingElse) {
@@ -180,7 +208,7 @@ TEST(PlanCheck, PassesEveryCompiledPlanAtEverySlotCount) {
         for (const bool prefetch : {true, false}) {
           PlanShape shape = shape_of(5, micro_batches);
           shape.prefetch_before_reduce = prefetch;
-          shape.fp8_scales = true;
+          for (UnitShape& unit : shape.units) unit.scales_bytes = 4;
           shape.units.front().backward_needs_weights = false;
           shape.units.back().keeps_weights_for_backward = true;
           SlotCounts slots = slots_of(weights, gradients);

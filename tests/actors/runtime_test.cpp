@@ -124,13 +124,16 @@ TEST_F(PlanCursorTest, WaitsForTheStepBeforeButNotForTheEpochBefore) {
   EXPECT_EQ(sharding.waiting(), "step 6 to begin; the verdict, step 5");
   sharding.begin(Step{6}, StepKind::train);
   EXPECT_EQ(next(sharding), std::nullopt);
-  EXPECT_THAT(sharding.waiting(), HasSubstr("the optimizer of L1 of the step before, step 6"));
-  for (const OperationKind kind : {OperationKind::verdict, OperationKind::optimize}) sharding.fact(Step{5}, at(kind));
+  EXPECT_THAT(sharding.waiting(), HasSubstr("the optimizer of L0 of the step before, step 6"));
+  sharding.fact(Step{5}, at(OperationKind::verdict));
   EXPECT_EQ(next(sharding), "optimize L0");
   EXPECT_EQ(next(sharding), "optimize L1");
   EXPECT_EQ(next(sharding), std::nullopt) << "posted on another lane is not done";
+  sharding.fact(Step{5}, at(OperationKind::optimize, 0));
+  EXPECT_EQ(next(sharding), "gather L0") << "beside the optimizer of the other unit";
+  EXPECT_EQ(next(sharding), std::nullopt);
   sharding.fact(Step{5}, at(OperationKind::optimize, 1));
-  EXPECT_EQ(next(sharding), "gather L0");
+  EXPECT_EQ(next(sharding), "gather L1");
 }
 
 TEST_F(PlanCursorTest, NamesTheSlotThatIsMissing) {

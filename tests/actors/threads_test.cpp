@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -58,32 +59,30 @@ struct CheckingCompute final : ComputeProgram {
   }
 };
 
-/// Weights belong to the step after the last optimized one.
+/// Weights belong to the step after the unit's last optimized one.
 struct CheckingShard final : ShardProgram {
   [[nodiscard]] std::size_t weights_bytes(Unit) const override { return words * sizeof(std::uint64_t); }
   [[nodiscard]] std::size_t gradients_bytes(Unit) const override { return words * sizeof(std::uint64_t); }
-  void scales(Stream&, Communicator&) override {}
+  void scales(Stream&, Unit, Communicator&) override {}
   void gather(Stream&, Unit unit, std::span<std::byte> weights, Communicator&) override {
-    fill(weights, stamp(OperationKind::gather, Step{optimized + 1}, Micro{}, unit));
+    fill(weights, stamp(OperationKind::gather, Step{optimized[unit.value()] + 1}, Micro{}, unit));
   }
   void reduce(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator&) override {
-    expect(gradients, stamp(OperationKind::backward, Step{optimized + 1}, micro, unit), "the gradients of a reduce");
+    expect(gradients, stamp(OperationKind::backward, Step{optimized[unit.value()] + 1}, micro, unit), "the gradients of a reduce");
   }
   void accumulate(Stream&, Micro micro, Unit unit, std::span<std::byte> gradients) override {
-    expect(gradients, stamp(OperationKind::backward, Step{optimized + 1}, micro, unit), "the gradients of a sum");
+    expect(gradients, stamp(OperationKind::backward, Step{optimized[unit.value()] + 1}, micro, unit), "the gradients of a sum");
   }
   void all_reduce(Stream&, Unit, Communicator&) override {}
   void verdict(Stream&, EpochId, Step, Communicator&) override {}
-  void optimize(Stream&, Step step, Unit unit, double) override {
-    if (unit == Unit{unit_count - 1}) optimized = step.value();
-  }
+  void optimize(Stream&, Step step, Unit unit, double) override { optimized[unit.value()] = step.value(); }
   [[nodiscard]] StepNumbers numbers() const override {
     StepNumbers numbers;
     numbers.verdict.outcome = VerdictOutcome::commit;
-    numbers.verdict.tokens = static_cast<double>(optimized);
+    numbers.verdict.tokens = static_cast<double>(optimized.back());
     return numbers;
   }
-  std::uint64_t optimized = 0;  ///< ordered by the plan alone: two lanes use it
+  std::array<std::uint64_t, unit_count> optimized{};  ///< ordered by the plan alone: two lanes use it
 };
 
 /// Delivers, and lets the test's thread wait for what comes to the Supervisor.

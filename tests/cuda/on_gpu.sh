@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs on a GPU machine, inside a bundle of tools/gpu_bundle --tests: every step has its own limit, a failure does not stop the rest.
 #   on_gpu.sh            all tests for one GPU: facts seam lanes model training kernels suites
-#   on_gpu.sh STEP…      also: quickstart debug two_ranks replicas kill resume early curves start layers8 layers8_stay layers8_half layers8_bf16 layers8_bf16_stay rows rows_stay rows_bf16 preset preset_batch1 torchtitan
+#   on_gpu.sh STEP…      also: quickstart debug two_ranks replicas kill resume early curves start loop layers8 layers8_stay layers8_half layers8_bf16 layers8_bf16_stay rows rows_stay rows_bf16 preset preset_batch1 torchtitan
 #   OUT: where logs go (default ./out); TITAN: torchtitan's folder, for the step of that name
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 out=${OUT:-$PWD/out}
@@ -33,7 +33,7 @@ train() {
   tail -n 3 "$out/$name.log" | cut -c1-200
   return $rc
 }
-eight_b=(--training.steps "${STEPS:-12}" --trace.enable)
+eight_b=(--training.steps "${STEPS:-12}" --lr_scheduler.total_steps 1000 --trace.enable)  # the learning rate rises as it does in a long run
 # kill_one: SIGKILL to one of two ranks in the middle of a step; both must end, with an error, within 20 s
 kill_one() {
   local log=$out/kill.log began_at
@@ -91,6 +91,13 @@ rows() {
   CUDA_INJECTION64_PATH=$here/lib/libtroupe_kernel_trace.so TROUPE_KERNEL_TRACE=$runs/$name.kernels \
     LD_LIBRARY_PATH=/usr/local/cuda/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} one_gpu "$name" "$@"
   python3 "$here/gpu_rows.py" "$(ls -S "$runs/$name".kernels.* | head -n 1)" --target --kernels 70 $([[ $name == *bf16 ]] && echo --bf16) | tee "$out/$name.table.txt" | head -n 45
+}
+# loop: 125 steps of 4 layers of the 8B driven by actors against the same operations in a plain loop, in turns
+loop() {
+  [ -e "$runs/law.idx" ] || python3 "$here/token_law.py" "$runs/law" 128
+  step 240 loop "$here/bin/bench_step" "$here/configs/llama3_8b.toml" --job.dump_folder "$runs/loop" --model.n_layers 4 --training.local_batch_size 1 --checkpoint.no_enable \
+    --training.dataset megatron --training.dataset_path "[\"$runs/law\"]" --data.no_add_bos --data.no_add_eos --data.no_mask_document_boundaries "$@"
+  cat "$out/loop.log"
 }
 # resume: with debug.deterministic a run that stopped half-way goes on bit for bit
 resume() {
@@ -214,6 +221,7 @@ for wanted in "$@"; do
       train 60 replicas quickstart.toml --nproc 2 --device cuda --parallelism.data_parallel_replicate_degree 2 --parallelism.data_parallel_shard_degree 1 --training.steps 40 "${text[@]}"
       train 60 kept_weights quickstart.toml --nproc 2 --device cuda --parallelism.fsdp_reshard_after_forward never --training.steps 40 "${text[@]}"
       ;;
+    loop) loop ;;
     layers8) one_gpu layers8 && predicted layers8 ;;
     layers8_ahead0) one_gpu layers8_ahead0 --runtime.run_ahead 0 ;;
     layers8_stay) one_gpu layers8_stay --parallelism.fsdp_reshard_after_forward never ;;

@@ -85,7 +85,7 @@ TEST(LateReports, OfARunThatFailsExactlyTheStepsThatEveryRankReportedAreTold) {
     ASSERT_TRUE(result.end) << describe(knobs) << result.flow.end.report;
     Step all = cluster.world().invariants().reported(Rank{0});
     for (std::uint32_t rank = 1; rank < knobs.ranks; ++rank) all = std::min(all, cluster.world().invariants().reported(Rank{rank}));
-    EXPECT_EQ(all, Step{3}) << describe(knobs);
+    EXPECT_TRUE(all == Step{2} || all == Step{3}) << describe(knobs) << ": step 4 begins while the optimizer ends step 3";
     EXPECT_EQ(result.end->last_step, all) << describe(knobs);
     EXPECT_EQ(result.steps.size(), all.value()) << describe(knobs);
   }

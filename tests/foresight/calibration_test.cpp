@@ -37,6 +37,16 @@ TEST(Work, OfOperationsThatShareACoreIsWhatEachWouldHaveTakenAlone) {
   EXPECT_DOUBLE_EQ(work_by_kind(spans, costs, 0).at(forward_block), 0.020) << "each has hardware of its own";
 }
 
+TEST(Work, OfComputeAndOptimizerOnOneDeviceIsDividedAmongThem) {
+  const std::vector spans{span(0, "compute", "forward L1", 0, 30), span(0, "optimizer", "optimize L2", 10, 30), span(0, "comm", "gather L2", 0, 30),
+                          span(1, "optimizer", "optimize L2", 0, 10)};
+  const OperationCosts costs = costs_of_two_ranks();
+  const auto work = work_by_kind(spans, costs, 0);
+  EXPECT_DOUBLE_EQ(work.at(forward_block), 0.020) << "alone for 10, then half of the device for 20";
+  EXPECT_DOUBLE_EQ(work.at({OperationKind::optimize, UnitClass::block, false}), 0.010);
+  EXPECT_DOUBLE_EQ(work.at({OperationKind::gather, UnitClass::block, true}), 0.030) << "copies run beside kernels";
+}
+
 TEST(Work, OfACollectiveBeginsWhenItsLastRankHasCome) {
   const std::vector spans{span(0, "comm", "gather L1", 0, 30), span(1, "comm", "gather L1", 10, 30), span(0, "compute", "forward L1", 0, 20)};
   const OperationCosts costs = costs_of_two_ranks();

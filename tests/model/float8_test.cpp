@@ -22,7 +22,7 @@ std::vector<std::byte> gathered_codes(RankContext& rank) {
   Stream stream;
   const WeightLayout& layout = rank.model.estimate().layout;
   std::vector<std::byte> slot(layout.units[1].weights_bytes), codes;
-  rank.model.shards().scales(stream, rank.communicator);
+  rank.model.shards().scales(stream, Unit{1}, rank.communicator);
   rank.model.shards().gather(stream, Unit{1}, slot, rank.communicator);
   for (const ParameterSlot& s : layout.units[1].slots) {
     if (s.stored != DType::e4m3) continue;

@@ -41,7 +41,7 @@ class FakeShard final : public ShardProgram {
   explicit FakeShard(ProgramLog& log) : log_(log) {}
   [[nodiscard]] std::size_t weights_bytes(Unit) const override { return 128; }
   [[nodiscard]] std::size_t gradients_bytes(Unit) const override { return 256; }
-  void scales(Stream&, Communicator&) override { log_.note("scales"); }
+  void scales(Stream&, Unit unit, Communicator&) override { log_.note("scales" + at(unit)); }
   void gather(Stream&, Unit unit, std::span<std::byte>, Communicator&) override { log_.note("gather" + at(unit)); }
   void reduce(Stream&, Micro, Unit unit, std::span<std::byte>, Communicator&) override { log_.note("reduce" + at(unit)); }
   void accumulate(Stream&, Micro, Unit unit, std::span<std::byte>) override { log_.note("accumulate" + at(unit)); }

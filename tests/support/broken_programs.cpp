@@ -28,7 +28,7 @@ class ForgetsASum final : public ShardProgram {
   explicit ForgetsASum(std::shared_ptr<ShardProgram> inner) : inner_(std::move(inner)) {}
   [[nodiscard]] std::size_t weights_bytes(Unit unit) const override { return inner_->weights_bytes(unit); }
   [[nodiscard]] std::size_t gradients_bytes(Unit unit) const override { return inner_->gradients_bytes(unit); }
-  void scales(Stream& on, Communicator& dp_shard) override { inner_->scales(on, dp_shard); }
+  void scales(Stream& on, Unit unit, Communicator& dp_shard) override { inner_->scales(on, unit, dp_shard); }
   void gather(Stream& on, Unit unit, std::span<std::byte> weights, Communicator& dp_shard) override { inner_->gather(on, unit, weights, dp_shard); }
   void accumulate(Stream& on, Micro micro, Unit unit, std::span<std::byte> gradients) override { inner_->accumulate(on, micro, unit, gradients); }
   void reduce(Stream& on, Micro micro, Unit unit, std::span<std::byte> gradients, Communicator& dp_shard) override {

@@ -61,6 +61,8 @@ PlanShape shape_of(const FlowKnobs& k) {
   layer.reduce = k.reduce;
   layer.accumulate = layer.all_reduce = k.reduce / 2;
   layer.optimize = k.optimize;
+  layer.scales = k.verdict;
+  layer.scales_bytes = k.fp8_scales ? 4 : 0;
   shape.units.assign(k.layers, layer);
   if (!k.plain_layers) {
     shape.units.front().backward_needs_weights = false;
@@ -70,13 +72,10 @@ PlanShape shape_of(const FlowKnobs& k) {
   shape.evaluation_batches = k.evaluate_every > 0 ? k.evaluation_batches : 0;
   shape.load = k.load;
   shape.verdict = k.verdict;
-  shape.scales = k.verdict;
   shape.snapshot = k.snapshot;
   shape.save = k.save;
   shape.keep = k.keep;
   shape.keeps = k.keep_every > 0;
-  shape.fp8_scales = k.fp8_scales;
-  shape.scales_bytes = 4;
   shape.prefetch_before_reduce = k.prefetch_before_reduce;
   shape.replicas = k.replicas;
   shape.weights_resident = k.weights_resident;

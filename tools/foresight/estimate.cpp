@@ -162,13 +162,11 @@ RooflineStep roofline_of(const Estimate& e, double peak) {
     for (const bool backward : {false, true}) step.compute.add(time_of(e.training, u, backward, e.cluster.device), e.job.options.micro_batches);
   }
   compute = step.compute.total();
-  const Fact first_gather{OperationKind::gather, Unit{0}, Micro{0}, false};
   for (const PlannedOperation& operation : e.job.plans.train.operations) {
     const double time = seconds_of(costs.of(operation));
     const bool of_state = operation.lane == LaneKind::optimizer || operation.fact.kind == OperationKind::verdict;
     const bool in_backward = of_state && e.job.options.step_in_backward && operation.fact.unit != Unit{0};
-    const bool at_end = (of_state && !in_backward) || operation.fact.kind == OperationKind::scales || operation.fact == first_gather;
-    if (at_end)
+    if (of_state && !in_backward)
       step.end += time;
     else if (operation.lane == LaneKind::comm)
       step.communication += time;

@@ -83,7 +83,7 @@ std::string roofline_text(const Estimate& e) {
   text += fmt::format("  {:<32} {:>12.3f} ms\n", "launches", 1e3 * r.compute.overhead);
   text += fmt::format("  {:<32} {:>12.3f} ms, {:.4g} TFLOP executed\n", "compute in all", 1e3 * r.compute.total(), r.compute.flops / 1e12);
   text += fmt::format("  {:<32} {:>12.3f} ms, beside compute\n", "collectives", 1e3 * r.communication);
-  text += fmt::format("  {:<32} {:>12.3f} ms, after it: verdict, optimizer, scales, first gather\n", "end of the step", 1e3 * r.end);
+  text += fmt::format("  {:<32} {:>12.3f} ms, after it: verdict, optimizer\n", "end of the step", 1e3 * r.end);
   text += fmt::format("  {:<32} {:>12.3f} ms, {} tokens/s a rank", "a step, at least", 1e3 * r.step, with_thousands(r.tokens_per_second, 0));
   if (!std::isnan(r.mfu)) text += fmt::format(", MFU {:.1f} % ({:.1f} % causal)", 100 * r.mfu, 100 * r.mfu_causal);
   return text + "\n";

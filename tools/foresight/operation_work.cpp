@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,10 +66,11 @@ std::vector<Operation> operations_in(std::span<const TracedSpan> spans) {
 /// How much work one of the running operations has had by each moment.
 class SharedTime {
  public:
-  SharedTime(const std::vector<Operation>& operations, double capacity) {
+  /// Of the operations that `counts` says yes to.
+  SharedTime(const std::vector<Operation>& operations, double capacity, const std::function<bool(const TracedSpan&)>& counts) {
     std::map<Nanos, int> changes;
     for (const Operation& operation : operations) {
-      if (operation.begun >= operation.span->ended) continue;
+      if (operation.begun >= operation.span->ended || !counts(*operation.span)) continue;
       ++changes[operation.begun];
       --changes[operation.span->ended];
     }
@@ -87,6 +90,33 @@ class SharedTime {
   std::vector<std::pair<Nanos, double>> points_;
 };
 
+bool on_device(const TracedSpan& span) { return span.track == "compute" || span.track == "optimizer"; }
+
+/// What of each operation's time was its own: of a host's cores, or of its rank's device. Operations that share nothing have all of it.
+class OwnTime {
+ public:
+  OwnTime(const std::vector<Operation>& operations, double capacity) {
+    if (capacity > 0) {
+      host_.emplace(operations, capacity, [](const TracedSpan&) { return true; });
+      return;
+    }
+    for (const Operation& operation : operations) {
+      const Rank rank = operation.span->rank;
+      if (on_device(*operation.span) && !devices_.contains(rank))
+        devices_.emplace(rank, SharedTime(operations, 1, [rank](const TracedSpan& span) { return span.rank == rank && on_device(span); }));
+    }
+  }
+  [[nodiscard]] double of(const Operation& operation) const {
+    if (!host_ && !on_device(*operation.span)) return seconds_of(operation.span->ended - operation.begun);
+    const SharedTime& time = host_ ? *host_ : devices_.at(operation.span->rank);
+    return time.at(operation.span->ended) - time.at(operation.begun);
+  }
+
+ private:
+  std::optional<SharedTime> host_;
+  std::map<Rank, SharedTime> devices_;
+};
+
 double mean(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
@@ -97,13 +127,13 @@ double mean(const std::vector<double>& values) {
 
 std::map<OperationCosts::Kind, double> work_by_kind(std::span<const TracedSpan> spans, const OperationCosts& costs, double capacity) {
   const std::vector<Operation> operations = operations_in(spans);
-  const SharedTime time(operations, capacity);
+  const OwnTime own(operations, capacity);
   std::map<std::string, std::pair<OperationCosts::Kind, std::vector<double>>> by_operation;
   std::map<Call, std::pair<OperationCosts::Kind, double>> calls;  // of collectives, the shortest rank
   for (const Operation& operation : operations) {
     if (operation.begun >= operation.span->ended) continue;
     const OperationCosts::Kind kind = costs.kind_of(operation.fact);
-    const double work = time.at(operation.span->ended) - time.at(operation.begun);
+    const double work = own.of(operation);
     if (!kind.shared) {
       auto& values = by_operation[operation.span->name];
       values.first = kind;

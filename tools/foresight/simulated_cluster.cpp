@@ -53,7 +53,11 @@ class Cluster {
     const auto later = options_.changes.upper_bound(first);
     return later == options_.changes.begin() ? options_ : std::prev(later)->second;
   }
-  [[nodiscard]] CorePool* cores_of(std::uint32_t rank) { return cores_.empty() ? nullptr : cores_.at(rank / options_.ranks_per_host).get(); }
+  /// What lanes of this kind share with others: the host's cores, or the rank's device, on which kernels of compute and of the optimizer take turns.
+  [[nodiscard]] CorePool* shared_by(LaneKind kind, std::uint32_t rank) {
+    if (!cores_.empty()) return kind == LaneKind::storage ? nullptr : cores_.at(rank / options_.ranks_per_host).get();
+    return kind == LaneKind::compute || kind == LaneKind::optimizer ? devices_.at(rank).get() : nullptr;
+  }
   [[nodiscard]] StepKind kind_of(Step step) const {
     return options_.snapshot_due && options_.snapshot_due(step) ? StepKind::train_and_snapshot : StepKind::train;
   }
@@ -73,7 +77,8 @@ class Cluster {
   VirtualWorld world_;
   std::unique_ptr<Log> log_ = make_null_log();
   Runtime runtime_;
-  std::vector<std::unique_ptr<CorePool>> cores_;
+  std::vector<std::unique_ptr<CorePool>> cores_;    ///< [host], of CPUs
+  std::vector<std::unique_ptr<CorePool>> devices_;  ///< [rank], where each has a device
   std::vector<std::unique_ptr<SpanKeeper>> observers_;
   std::map<EpochId, std::unique_ptr<SimulatedMesh>> meshes_;
   std::unique_ptr<Events> events_;
@@ -101,9 +106,9 @@ class Cluster::Body final : public RankBody {
                        .after_a_failure = [&world = cluster.world_] { return !world.invariants().first_failure().empty(); },
                        .overflows = {}};
     programs_ = std::make_unique<StampedRank>(model, rank_.value(), cluster.world_.findings(), start.first_step);
-    if (o.one_order) {
+    if (o.one_order) {  // the optimizer's operations are issued behind the verdict and start one after the other, while what follows is issued
       order_ = std::make_unique<DeviceOrder>([this](Step step) -> const Plan& { return layout_.plans->of(cluster_.kind_of(step)); },
-                                             std::set<LaneKind>{LaneKind::compute, LaneKind::comm, LaneKind::optimizer}, start.first_step);
+                                             std::set<LaneKind>{LaneKind::compute, LaneKind::comm}, start.first_step);
     }
     make_parts(start);
     for (std::size_t i = 0; i < lane_count; ++i) parts_.lanes[i] = open_lane(static_cast<LaneKind>(i));
@@ -164,8 +169,8 @@ class Cluster::Body final : public RankBody {
     LaneModel model;
     model.collectives = kind == LaneKind::comm;
     model.letter = cluster_.options_.letter;
-    model.cores = kind == LaneKind::storage ? nullptr : cluster_.cores_of(rank_.value());
-    model.order = kind == LaneKind::disk || kind == LaneKind::storage || kind == LaneKind::copy ? nullptr : order_.get();
+    model.cores = cluster_.shared_by(kind, rank_.value());
+    model.order = kind == LaneKind::compute || kind == LaneKind::comm ? order_.get() : nullptr;
     model.cost = [this, kind](const LaneOperation& operation) { return cost_of(kind, operation); };
     auto lane = std::make_shared<SimulatedLane>(cluster_.world_, rank_, kind, std::move(model), cluster_.observers_[rank_.value()].get());
     lanes_.push_back(lane);
@@ -251,6 +256,7 @@ Cluster::Cluster(const SimulatedJobOptions& options)
   }
   const std::uint32_t hosts = (ranks() + options.ranks_per_host - 1) / options.ranks_per_host;
   for (std::uint32_t host = 0; options.cores > 0 && host < hosts; ++host) cores_.push_back(std::make_unique<CorePool>(world_.clock(), options.cores));
+  for (std::uint32_t r = 0; options.cores <= 0 && r < ranks(); ++r) devices_.push_back(std::make_unique<CorePool>(world_.clock(), 1));
 }
 
 Cluster::~Cluster() {

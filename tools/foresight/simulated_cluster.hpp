@@ -39,7 +39,7 @@ struct SimulatedJobOptions : SimulatedLayout {
   double contention = 0;                    ///< NetworkModel::contention
   Nanos letter{0};                          ///< DeviceModel::letter_us
   bool one_order = false;                   ///< DeviceModel::one_order
-  double cores = 0;                         ///< of a host, which its ranks' lanes share; 0: lanes have hardware of their own
+  double cores = 0;                         ///< of a host, which its ranks' lanes share; 0: each rank has a device, which compute and optimizer share
   std::uint32_t ranks_per_host = 1;
   Step last{4};
   std::uint32_t run_ahead = 2;             ///< steps granted past the slowest report

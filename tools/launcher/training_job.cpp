@@ -82,15 +82,16 @@ PlanShape shape_of(const TrainingEstimate& estimate, const TrainingOptions& opti
     unit.optimize = cost_of(static_cast<double>(cost.parameters) * 16 / options.world, nominal_bytes_per_nano);
     shape.units.push_back(unit);
   }
+  if (options.float8.gathers_codes()) {
+    for (const LaidParameter& p : estimate.layout.parameters) shape.units[p.unit].scales_bytes += p.fp8 ? sizeof(float) : 0;
+  }
   shape.units.front().backward_needs_weights = false;                   // a scatter-add into the table's gradient
   shape.units.back().keeps_weights_for_backward = reshard != "always";  // nothing but the loss stands between its forward and its backward
   shape.weights_resident = reshard == "never";
   shape.replicas = options.replicas;
   shape.reduce_last = options.sums_micro_batches();
   shape.step_in_backward = options.step_in_backward;
-  shape.fp8_scales = options.float8.gathers_codes() && !estimate.layout.float8.converted.empty();
   shape.keeps = keeps;
-  shape.scales_bytes = estimate.layout.float8.converted.size() * sizeof(float);
   return shape;
 }
 

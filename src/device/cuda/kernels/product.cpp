@@ -34,7 +34,6 @@ cudaDataType_t data_type(Element element) {
 
 bool is_float8(Element element) { return element == Element::e4m3 || element == Element::e5m2; }
 
-constexpr std::size_t finalists = 5;      // of a sweep
 constexpr double clearly_faster = 1.004;  // times that differ less are one time
 
 /// The largest power of two that divides the address, up to 16: what the fast algorithms ask for.
@@ -196,6 +195,21 @@ std::vector<cublasLtMatmulAlgo_t> Products::Parts::candidates(const Plan& plan, 
       if (one.state == CUBLAS_STATUS_SUCCESS && !known) algorithms.push_back(one.algo);
     }
   }
+  for (std::size_t i = algorithms.size(); settings.swizzled && i-- > 0;) {
+    cublasLtMatmulAlgo_t other = algorithms[i];
+    std::uint32_t swizzling = 0;
+    std::size_t written = 0;
+    if (cublasLtMatmulAlgoConfigGetAttribute(&other, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &swizzling, sizeof swizzling, &written) != CUBLAS_STATUS_SUCCESS)
+      continue;
+    swizzling = swizzling == 0 ? 1 : 0;
+    cublasLtMatmulHeuristicResult_t checked{};
+    const bool works =
+        cublasLtMatmulAlgoConfigSetAttribute(&other, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, &swizzling, sizeof swizzling) == CUBLAS_STATUS_SUCCESS &&
+        cublasLtMatmulAlgoCheck(handle, plan.description.value, plan.first.value, plan.second.value, plan.result.value, plan.result.value, &other, &checked) ==
+            CUBLAS_STATUS_SUCCESS &&
+        checked.workspaceSize <= bytes;
+    if (works) algorithms.push_back(other);
+  }
   return algorithms;
 }
 
@@ -270,10 +284,10 @@ void Products::Parts::sweep(cudaStream_t stream, Plan& plan, const Product& p, v
   void* d = instead ? instead->data : p.d;
   const std::vector<double> quick = times_of(stream, plan, p, d, workspace, bytes, 3, 1);
   keep_fastest(plan, quick, 1.1);
-  if (plan.algorithms.size() > finalists) plan.algorithms.resize(finalists);
+  if (plan.algorithms.size() > settings.finalists) plan.algorithms.resize(settings.finalists);
   if (plan.algorithms.size() < 2) return;
   const double once = *std::min_element(quick.begin(), quick.end());
-  const int calls = static_cast<int>(std::clamp(settings.milliseconds / once, 1.0, 100.0));
+  const int calls = static_cast<int>(std::clamp(settings.milliseconds / once, 1.0, std::max(100.0, 10 * settings.milliseconds)));
   keep_fastest(plan, times_of(stream, plan, p, d, workspace, bytes, settings.rounds, calls), std::numeric_limits<double>::max());
 }
 

@@ -49,6 +49,8 @@ class Products {
     int rounds = 3;             ///< in which the best few take turns
     double milliseconds = 10;   ///< of each in a round, back to back; at 50 the power cap has settled
     double margin = 0.02;       ///< by which another must beat the library's first choice: less is noise under a power cap
+    std::size_t finalists = 5;  ///< that go into those rounds
+    bool swizzled = false;      ///< also each candidate with its blocks in the other order over the result, which the library does not name
   };
   explicit Products(const Settings& settings);
   ~Products();
