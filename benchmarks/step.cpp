@@ -55,15 +55,18 @@ T take(Result<T> result) {
   return std::move(result.value());
 }
 
-/// What both sides have of their own: device, model from the same seed, data, a communicator of one.
+/// What both sides have of their own: device, model from the same seed, data (put into slots where the device has them, or into the host's memory), a
+/// communicator of one.
 struct Side {
-  explicit Side(const Clock& clock, const JobConfig& config, const std::string& name)
+  Side(const Clock& clock, const JobConfig& config, const std::string& name, bool slots_on_device)
       : job(take(plan_training(config, 0, 1))),
         device(open_device(config, 0)),
         halt(device->allocate(sizeof(HaltWord), Placement::host)),
         model(job.model, job.options, *device, new(halt->bytes().data()) HaltWord(0)) {
     model.initialise(1);
-    loader = make_loader(take(open_corpora(sources_of(config.data))), loader_options(config, 0, 1));
+    LoaderOptions batches = loader_options(config, 0, 1);
+    if (slots_on_device && !device->host_visible()) batches.device = device.get();
+    loader = make_loader(take(open_corpora(sources_of(config.data))), batches);
     SharedMemoryOptions options;
     options.tag = "bench-step-" + name;
     options.registry = &registry;
@@ -122,7 +125,7 @@ class ReportCounter final : public PostOffice {
 /// The rank's five actors; two steps are begun ahead, as the Coordinator's horizon allows.
 class ActorSide {
  public:
-  ActorSide(Clock& clock, Log& log, const JobConfig& config) : side_(clock, config, "actors"), post_(directory_), runtime_{clock, log, post_, nullptr} {
+  ActorSide(Clock& clock, Log& log, const JobConfig& config) : side_(clock, config, "actors", true), post_(directory_), runtime_{clock, log, post_, nullptr} {
     RankParts parts;
     parts.runtime = &runtime_;
     parts.directory = &directory_;
@@ -170,9 +173,9 @@ class ActorSide {
 class PlainSide {
  public:
   PlainSide(const Clock& clock, const JobConfig& config)
-      : side_(clock, config, "plain"), step_(side_.model, *side_.device, *side_.communicator, [this](Step step, Micro micro, std::span<std::byte> batch) {
-          side_.loader->load(side_.device->setup_stream(), step, micro, batch);
-        }) {}
+      : side_(clock, config, "plain", false),
+        step_(side_.model, *side_.device, *side_.communicator,
+              [this](Step step, Micro micro, std::span<std::byte> batch) { side_.loader->load(side_.device->setup_stream(), step, micro, batch); }) {}
   void run(std::uint64_t steps) {
     for (std::uint64_t i = 0; i < steps; ++i) loss_ = step_.run(EpochId{1}, Step{++finished_}, learning_rate).verdict.mean_loss;
   }
