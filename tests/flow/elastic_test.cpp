@@ -187,6 +187,7 @@ TEST(Elastic, WhoIsLetGoAndWhoJoinsAtTheSameTimeAreNotTheSame) {
 }
 
 TEST(Elastic, AfterALossARankJoinsAgainAndTheRunIsWhole) {
+  std::uint32_t forgotten = 0;
   for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     FlowKnobs knobs = knobs_of(seed);
     knobs.steps = 400;
@@ -205,7 +206,9 @@ TEST(Elastic, AfterALossARankJoinsAgainAndTheRunIsWhole) {
     expect_same_run(knobs, *cluster, result, undisturbed(knobs));
     EXPECT_EQ(result.epochs.back().members, result.epochs.front().members);
     EXPECT_EQ(result.let_go, std::vector{Rank{victim}});
+    forgotten += result.forgotten;
   }
+  EXPECT_GT(forgotten, 0U) << "what is kept in epochs before is given back";
 }
 
 TEST(Elastic, ADeathWhileTheStateIsHandedOverOrTheChangedEpochBeginsIsOneFault) {

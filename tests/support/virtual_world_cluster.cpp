@@ -268,6 +268,10 @@ void VirtualCluster::spawn_coordinator() {
         send<schema::SnapshotKept>(runtime_, heading, [](auto body) { body.setOk(true); });
       });
     };
+  options.recovery.forget_before = [this](EpochId before) {
+    ++result_.forgotten;
+    std::erase_if(memory_, [before](const auto& entry) { return entry.second.epoch < before; });
+  };
   options.changes = epoch_changes();
   options.requests = requests_;
   options.change = [this](const std::vector<std::string>& changes, Step from) -> troupe::Result<void> {

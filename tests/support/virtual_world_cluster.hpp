@@ -64,7 +64,7 @@ class VirtualCluster {
     std::vector<Step> kept;            ///< snapshots in memory that were sealed
     std::vector<std::string> settled;  ///< changes that took a new epoch: "text", or "text: problem"
     std::vector<Rank> let_go;
-    std::uint32_t spreads = 0;
+    std::uint32_t spreads = 0, forgotten = 0;
     DevicePowers devices;                                 ///< as told to the sinks
     std::vector<std::pair<Step, EpochOrigin>> rollbacks;  ///< after which step, to what
     std::vector<std::pair<Step, Step>> set_aside;         ///< checkpoints after the first, up to the second

@@ -52,6 +52,18 @@ class EstimateTest(unittest.TestCase):
         self.assertLess(abs(memory["device_bytes"] / 2**30 / 131.923 - 1), 0.01)
         self.assertTrue(memory["fits"])
 
+    def test_snapshots_and_their_copies_on_other_hosts_are_counted(self):
+        job = Job()
+        self.addCleanup(job.remove)
+        for ranks, policy, copies in ((8, "respawn", 0), (16, "respawn", 1), (16, "shrink", 1), (16, "stop", 0)):
+            with self.subTest(ranks=ranks, policy=policy):
+                code, text, errors = estimate(job.config, "--ranks", ranks, "--gpu", "h200", "--elastic.policy", policy)
+                self.assertEqual(code, 0, errors)
+                lines = [line.split() for line in text.splitlines()]
+                kept = [line[-1] for line in lines if line[:4] == ["snapshots", "kept", "by", "the"]]
+                copied = [line[-1] for line in lines if line[:2] == ["copies", "for"]]
+                self.assertEqual((bool(kept), copied), (policy != "stop", kept * copies), text)
+
     def test_what_does_not_fit_is_said(self):
         job = Job()
         self.addCleanup(job.remove)

@@ -144,6 +144,24 @@ class RecoveryTest(unittest.TestCase):
         self.expect_the_undisturbed_run(process)
         self.assertRegex(journal(self.job, "epoch")[1]["restored_from"], "in memory")
 
+    def test_a_run_whose_first_checkpoint_is_damaged_meanwhile_ends_and_says_so(self):
+        job = self.job = Job(steps=20)
+        self.addCleanup(job.remove)
+        code, output = job.train("--nproc", 2)
+        self.assertEqual(code, 0, output)
+        process = job.start("--nproc", 2, *RESPAWN, "--elastic.memory_interval", 0, "--training.steps", 100000)
+        self.addCleanup(process.kill)
+        job.wait_for_step(25, process)
+        for shard in (job.run / "checkpoint" / "step-20").glob("*.safetensors"):
+            content = bytearray(shard.read_bytes())
+            content[len(content) // 2] ^= 1
+            shard.write_bytes(content)
+        os.kill(job.pid_of_rank(1), signal.SIGKILL)
+        code, output = finish(process)
+        self.assertEqual(code, 1, output)
+        self.assertIn("the run began with the checkpoint of step 20, and there is no other state to go on from", output)
+        self.assertEqual(job.workers(), [])
+
 
 if __name__ == "__main__":
     unittest.main()
