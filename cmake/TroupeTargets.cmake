@@ -13,6 +13,10 @@ if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-omit-frame-pointer -g)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})
 endif()
+option(TROUPE_LIBFUZZER "build the fuzzers as libFuzzer programs (clang)" OFF)
+if(TROUPE_LIBFUZZER)
+  add_compile_options(-fsanitize=fuzzer-no-link)  # it goes by the branches that the libraries take, not the harness alone
+endif()
 if(TROUPE_COVERAGE)
   add_compile_options(--coverage)
   add_link_options(--coverage)
@@ -38,7 +42,6 @@ function(troupe_library name)
   target_link_libraries(${name} PUBLIC ${ARG_DEPENDS} PRIVATE troupe_warnings ${ARG_PRIVATE})
 endfunction()
 
-option(TROUPE_LIBFUZZER "build the fuzzers as libFuzzer programs (clang)" OFF)
 # troupe_fuzzer(name ROUNDS n SOURCES … DEPENDS …): a test of so many rounds, bounded and repeatable; a libFuzzer program where TROUPE_LIBFUZZER is on.
 function(troupe_fuzzer name)
   cmake_parse_arguments(ARG "" "ROUNDS" "SOURCES;DEPENDS" ${ARGN})
