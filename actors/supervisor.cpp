@@ -18,7 +18,7 @@ namespace troupe {
 namespace {
 
 constexpr std::uint32_t most_restarts = 3;
-constexpr const char* building = "build the epoch";  ///< what the builder's lane calls that operation
+constexpr const char* build_name = "build the epoch";  ///< what the builder's lane calls that operation
 
 /// Of this process; 0 where the system does not say.
 std::uint64_t resident_bytes() {
@@ -75,7 +75,7 @@ void Supervisor::epoch_begin(const Letter<schema::EpochBegin>& letter) {
   phase_since_ = runtime().clock.now();
   newest_ = begun_ = Step{start.first_step.value() - 1};
   raised_ = std::make_shared<Raised>();
-  post_to_builder(building, build_operation, [raised = raised_, factory = options_.factory, start](Stream&) {
+  post_to_builder(build_name, build_operation, [raised = raised_, factory = options_.factory, start](Stream&) {
     try {
       raised->body = factory->build(start);
     } catch (const RestorePointLost&) {
@@ -167,7 +167,7 @@ void Supervisor::built(const Letter<schema::LaneDone>& letter) {
   const bool ok = letter.body().getOutcome() == static_cast<std::uint8_t>(Outcome::Kind::ok);
   if (!ok) {
     std::string_view cause = std::string_view(letter.body().getCause().cStr());
-    if (const std::string lanes = std::string(building) + ": "; cause.starts_with(lanes)) cause.remove_prefix(lanes.size());  // said once is enough
+    if (const std::string lanes = std::string(build_name) + ": "; cause.starts_with(lanes)) cause.remove_prefix(lanes.size());  // said once is enough
     if (phase_ == Phase::aborting) return clear();
     pass_fault(self().rank, fmt::format("rank {} could not build its epoch: {}", self().rank.value(), cause), 0, raised_->restore_lost);
     build_failed_ = true;

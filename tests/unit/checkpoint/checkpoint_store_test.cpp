@@ -37,7 +37,9 @@ TEST(CheckpointStore, KilledAtAnyOperationASealedCheckpointLoads) {
         world.save(20);
         ASSERT_TRUE(world.store.purge(2));
         finished = true;
-      } catch (const Killed&) {}
+      } catch (const Killed&) {
+        finished = false;
+      }
       storage.restart(loss);
       const auto step = loaded_step(storage, 3);
       ASSERT_TRUE(step == 10 || step == 20) << "killed at operation " << kills;
@@ -81,7 +83,9 @@ TEST(CheckpointStore, KilledWhileReplacingTheSameStepAnOldOrTheNewOneLoads) {
     try {
       world.save(10, false, 2);
       finished = true;
-    } catch (const Killed&) {}
+    } catch (const Killed&) {
+      finished = false;
+    }
     storage.restart(MemoryStorage::Loss::nothing);
     ASSERT_TRUE(CheckpointStore(folder, storage).clean());
     ASSERT_EQ(loaded_step(storage, 2), 10U) << "killed at operation " << kills;
@@ -99,7 +103,9 @@ TEST(CheckpointStore, KilledAtAnyOperationOfAPurgeTheNewestStays) {
     try {
       ASSERT_TRUE(world.store.purge(2));
       finished = true;
-    } catch (const Killed&) {}
+    } catch (const Killed&) {
+      finished = false;
+    }
     storage.restart(MemoryStorage::Loss::nothing);
     ASSERT_EQ(loaded_step(storage, 2), 40U);
     const auto steps = *world.store.steps();
