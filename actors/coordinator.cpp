@@ -221,6 +221,7 @@ void Coordinator::begin(BeginEpoch decision) {
   restore_.epoch_begins(decision.restore);
   cause_.reset();
   epoch_.emplace(decision, history_->tokens_at(before));
+  if (!newcomers_.empty()) layouts_.clear();  // they hold nothing of earlier epochs, whatever ranks they are
   layouts_[decision.epoch] = Layout::of(decision.members, decision.changes);
   spread_.reset();
   plan_next_epoch();

