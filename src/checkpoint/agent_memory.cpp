@@ -61,24 +61,33 @@ std::span<std::byte> AgentMemory::notes() {
 }
 
 void AgentMemory::reserve(std::uint64_t bytes, std::uint32_t slots) {
-  const std::uint64_t needed = rounded(bytes);
   const std::string what = std::to_string(slots) + " snapshots of " + std::to_string(bytes) + " bytes in the host agent's memory: ";
-  if (needed + page > slot_stride || slots > most_slots) throw std::runtime_error(what + "more than a slot may be");
-  for (std::uint32_t i = 0; i < slots; ++i) {
-    Mapped& slot = mapped_[i];
-    if (slot.base != nullptr && slot.bytes >= needed) continue;
-    if (slot.base != nullptr) ::munmap(std::exchange(slot.base, nullptr), page + slot.bytes);
-    // Taken now: later, a page that is not there would be a SIGBUS.
-    const off_t at = place_of_slot(place_, i);
-    if (const int problem = ::posix_fallocate(descriptor_, at, static_cast<off_t>(page + needed)); problem != 0)
-      throw std::runtime_error(what + std::strerror(problem) + "; raise the memory of this host or set elastic.memory_interval = 0");
-    void* const mapped = ::mmap(nullptr, page + needed, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, at);
-    if (mapped == MAP_FAILED) throw std::runtime_error(what + std::strerror(errno));
-    slot = {static_cast<std::byte*>(mapped), needed};
-    if (header(i).magic != magic) {
-      new (slot.base) Header{};
-      header(i).magic = magic;
-    }
+  if (slots > most_slots) throw std::runtime_error(what + "more than a slot may be");
+  for (std::uint32_t slot = 0; slot < slots; ++slot) take(bytes, slot, what);
+}
+
+void AgentMemory::reserve_one(std::uint64_t bytes, std::uint32_t slot) {
+  const std::string what = "a snapshot of " + std::to_string(bytes) + " bytes in slot " + std::to_string(slot) + " of the host agent's memory: ";
+  if (slot >= most_slots) throw std::runtime_error(what + "there is no such slot");
+  take(bytes, slot, what);
+}
+
+void AgentMemory::take(std::uint64_t bytes, std::uint32_t number, const std::string& what) {
+  const std::uint64_t needed = rounded(bytes);
+  if (needed + page > slot_stride) throw std::runtime_error(what + "more than a slot may be");
+  Mapped& slot = mapped_[number];
+  if (slot.base != nullptr && slot.bytes >= needed) return;
+  if (slot.base != nullptr) ::munmap(std::exchange(slot.base, nullptr), page + slot.bytes);
+  // Taken now: later, a page that is not there would be a SIGBUS.
+  const off_t at = place_of_slot(place_, number);
+  if (const int problem = ::posix_fallocate(descriptor_, at, static_cast<off_t>(page + needed)); problem != 0)
+    throw std::runtime_error(what + std::strerror(problem) + "; raise the memory of this host or set elastic.memory_interval = 0");
+  void* const mapped = ::mmap(nullptr, page + needed, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, at);
+  if (mapped == MAP_FAILED) throw std::runtime_error(what + std::strerror(errno));
+  slot = {static_cast<std::byte*>(mapped), needed};
+  if (header(number).magic != magic) {
+    new (slot.base) Header{};
+    header(number).magic = magic;
   }
 }
 
@@ -190,7 +199,7 @@ std::vector<std::uint32_t> AgentMemory::places(int descriptor) {
 void AgentMemory::forget(EpochId before) const {
   for (std::uint32_t slot = 0; slot < most_slots; ++slot) {
     const auto seen = look(descriptor_, place_, slot);
-    if (seen && seen->epoch < before)
+    if (!seen || seen->epoch < before)
       (void)::fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, place_of_slot(place_, slot), static_cast<off_t>(slot_stride));
   }
 }

@@ -38,6 +38,8 @@ class AgentMemory {
   [[nodiscard]] std::uint32_t place() const noexcept { return place_; }
   /// Room for snapshots of this size in the first `slots`; what is there stays. Throws std::runtime_error, naming bytes, when there is none.
   void reserve(std::uint64_t bytes, std::uint32_t slots = 2);
+  /// The same in this slot alone.
+  void reserve_one(std::uint64_t bytes, std::uint32_t slot);
   /// Begins to overwrite a slot: it is not whole from here on. Returns the bytes that were reserved.
   [[nodiscard]] std::span<std::byte> open(std::uint32_t slot);
   /// The slot is whole: its first `bytes` are a snapshot.
@@ -74,7 +76,7 @@ class AgentMemory {
   [[nodiscard]] std::vector<Whole> whole() const;
   /// The regions that there are in this memory.
   [[nodiscard]] static std::vector<std::uint32_t> places(int descriptor);
-  /// Gives back the memory of this region's snapshots of epochs before this one. Nobody may have them mapped for writing.
+  /// Gives back the memory of this region's snapshots of epochs before this one, and of what is not whole. Nobody may have them mapped for writing.
   void forget(EpochId before) const;
 
  private:
@@ -86,6 +88,7 @@ class AgentMemory {
     std::uint64_t bytes = 0;    ///< of the snapshot
   };
   [[nodiscard]] Header& header(std::uint32_t slot) const;
+  void take(std::uint64_t bytes, std::uint32_t slot, const std::string& what);
   int descriptor_;
   std::uint32_t place_;
   std::array<Mapped, most_slots> mapped_;

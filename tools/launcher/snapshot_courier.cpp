@@ -257,7 +257,7 @@ void SnapshotCourier::write_piece(const SnapshotName& name, const Parcel& parcel
       if (number == 0 && epoch == name.epoch && step == name.step) told_({.snapshot = name, .at = self_});
       return;
     }
-    place->reserve(body.getBytes(), name.slot + 1);
+    place->reserve_one(body.getBytes(), name.slot);
     const std::size_t pieces = (body.getBytes() + piece_bytes - 1) / piece_bytes;
     copy = Incoming{.name = name, .bytes = body.getBytes(), .pieces = std::vector<bool>(pieces), .missing = pieces, .into = place->open(name.slot)};
   }
@@ -271,6 +271,7 @@ void SnapshotCourier::write_piece(const SnapshotName& name, const Parcel& parcel
 }
 
 void SnapshotCourier::forget_now(const Forget& what) {
+  std::erase_if(incoming_, [&](const auto& copy) { return copy.second.name.epoch < what.before; });
   for (auto place = places_.begin(); place != places_.end();) {
     const bool own = place->first >= what.first && place->first.value() - what.first.value() < what.ranks;
     if (own || incoming_.contains(place->first) || !place->second) {

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,6 +208,43 @@ TEST_F(AgentMemoryTest, OfReplicasADamagedOneIsPassedOverAndMissingRowsAreNamed)
   const auto lacking = restore_kept(more.tensors(), {}, memory, 0, EpochId{1}, Step{5});
   ASSERT_FALSE(lacking);
   EXPECT_NE(lacking.error().message.find("has no rows of tensor 'dealt', row 9"), std::string::npos) << lacking.error().message;
+}
+
+/// Bytes that the system has given to the memory.
+std::uint64_t taken(int descriptor) {
+  struct stat found {};
+  EXPECT_EQ(::fstat(descriptor, &found), 0);
+  return static_cast<std::uint64_t>(found.st_blocks) * 512;
+}
+
+TEST_F(AgentMemoryTest, OneSlotIsTakenWithoutThoseBelowIt) {
+  constexpr std::uint64_t bytes = std::uint64_t{4} << 20U;
+  AgentMemory memory(descriptor_, 2);
+  memory.reserve_one(bytes, 3);
+  EXPECT_GE(taken(descriptor_), bytes);
+  EXPECT_LT(taken(descriptor_), bytes * 3 / 2);
+  memory.open(3)[bytes - 1] = std::byte{1};
+  memory.seal(3, EpochId{1}, Step{5}, bytes);
+  ASSERT_EQ(memory.whole().size(), 1U);
+  EXPECT_EQ(memory.whole()[0].slot, 3U);
+  EXPECT_THROW(memory.reserve_one(bytes, AgentMemory::most_slots), std::runtime_error);
+}
+
+TEST_F(AgentMemoryTest, ForgettingGivesBackWhatIsOldAndWhatIsNotWhole) {
+  constexpr std::uint64_t bytes = std::uint64_t{4} << 20U;
+  {
+    AgentMemory memory(descriptor_, 2);
+    memory.reserve(bytes, 4);
+    for (const std::uint32_t slot : {0U, 1U, 3U}) (void)memory.open(slot);
+    memory.seal(0, EpochId{1}, Step{5}, bytes);
+    memory.seal(3, EpochId{2}, Step{7}, bytes);
+  }
+  EXPECT_GE(taken(descriptor_), 4 * bytes);
+  const AgentMemory memory(descriptor_, 2);
+  memory.forget(EpochId{2});
+  EXPECT_LT(taken(descriptor_), bytes * 3 / 2);
+  ASSERT_EQ(memory.whole().size(), 1U);
+  EXPECT_EQ(memory.whole()[0].slot, 3U);
 }
 
 TEST_F(AgentMemoryTest, TwoRanksDoNotMeet) {

@@ -1,6 +1,7 @@
 #include "tools/launcher/snapshot_courier.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -38,7 +39,7 @@ class Agent {
   /// A snapshot of so many bytes, no two pieces of which are alike.
   void keep(const SnapshotName& name, std::size_t bytes) {
     AgentMemory place(memory, name.rank.value());
-    place.reserve(bytes, 2);
+    place.reserve_one(bytes, name.slot);
     const auto into = place.open(name.slot);
     for (std::size_t i = 0; i < bytes; i += 509) into[i] = static_cast<std::byte>((i * 31 + (i >> 12U) * 7 + name.step.value()) & 0xffU);
     place.seal(name.slot, name.epoch, name.step, bytes);
@@ -47,6 +48,12 @@ class Agent {
     const auto kept = AgentMemory(memory, name.rank.value()).own(name.slot, name.epoch, name.step);
     if (!kept) return {};
     return {kept->bytes().begin(), kept->bytes().end()};
+  }
+  /// Bytes that the system has given to its memory.
+  [[nodiscard]] std::uint64_t taken() const {
+    struct stat found {};
+    EXPECT_EQ(::fstat(memory, &found), 0);
+    return static_cast<std::uint64_t>(found.st_blocks) * 512;
   }
   /// This piece is dropped when it comes next, as one whose hash is wrong.
   void lose_piece(std::uint32_t number) {
@@ -173,6 +180,27 @@ TEST_F(SnapshotCourierTest, WhatCameFromOtherHostsIsForgottenWhenItsEpochIsOver)
   EXPECT_TRUE(near_.held(first).empty());
   EXPECT_FALSE(near_.held(second).empty());
   EXPECT_FALSE(near_.held(own).empty());
+}
+
+TEST_F(SnapshotCourierTest, ACopyTakesTheMemoryOfItsOwnSlotAndAHalfOneGivesItBack) {
+  constexpr std::uint64_t bytes = std::uint64_t{12} << 20U;
+  const SnapshotName whole{Rank{5}, 3, EpochId{2}, Step{70}}, half{Rank{6}, 2, EpochId{1}, Step{60}};
+  const SnapshotName behind{Rank{7}, 0, EpochId{2}, Step{70}}, last{Rank{8}, 0, EpochId{2}, Step{70}};
+  for (const SnapshotName& name : {whole, half}) far_.keep(name, bytes);
+  for (const SnapshotName& name : {behind, last}) far_.keep(name, 1000);
+  far_.courier.send(whole, launcher_rank);
+  EXPECT_EQ(near_.wait(1), std::vector<std::string>{""});
+  EXPECT_LT(near_.taken(), bytes * 3 / 2);
+  near_.lose_piece(1);
+  far_.courier.send(half, launcher_rank);
+  far_.courier.send(behind, launcher_rank);
+  EXPECT_EQ(near_.wait(2), std::vector<std::string>(2));
+  EXPECT_GE(near_.taken(), 2 * bytes);
+  near_.courier.forget(EpochId{2}, Rank{0}, 4);
+  far_.courier.send(last, launcher_rank);  // taken in after it has forgotten
+  EXPECT_EQ(near_.wait(3), std::vector<std::string>(3));
+  EXPECT_EQ(near_.courier.held(), (std::vector{whole, behind, last}));
+  EXPECT_LT(near_.taken(), bytes * 3 / 2);
 }
 
 TEST_F(SnapshotCourierTest, WhatIsNotThereOrHasNobodyToGoToIsToldByName) {
