@@ -181,6 +181,7 @@ std::string SnapshotCourier::carry_out(const Errand& errand) {
     window_ = window;
   }
   if (link == nullptr || memory < 0) return "this process is not linked to others";
+  if (name.rank.value() >= AgentMemory::largest_place || name.slot >= AgentMemory::most_slots) return "the host agent's memory has no such place";
   auto found = AgentMemory(memory, name.rank.value()).own(name.slot, name.epoch, name.step);
   if (!found) return found.error().message;
   if (auto connected = link->connect_to(to); !connected) return connected.error().message;

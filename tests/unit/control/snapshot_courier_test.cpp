@@ -210,6 +210,10 @@ TEST_F(SnapshotCourierTest, WhatIsNotThereOrHasNobodyToGoToIsToldByName) {
   far_.keep(name, 1000);
   far_.courier.send(name, agent_rank(7));
   EXPECT_NE(far_.wait(2)[1].find("is not known"), std::string::npos) << far_.wait(2)[1];
+  far_.courier.send({Rank{AgentMemory::largest_place}, 0, EpochId{1}, Step{9}}, launcher_rank);
+  EXPECT_NE(far_.wait(3)[2].find("has no such place"), std::string::npos) << far_.wait(3)[2];
+  far_.courier.send({Rank{2}, 1U << 26U, EpochId{1}, Step{9}}, launcher_rank);
+  EXPECT_NE(far_.wait(4)[3].find("has no such place"), std::string::npos) << far_.wait(4)[3];
 }
 
 }  // namespace
