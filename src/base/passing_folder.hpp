@@ -15,13 +15,15 @@ class PassingFolder {
  public:
   /// `purpose` becomes part of its name. Error: where it could not be made, and why.
   [[nodiscard]] static Result<PassingFolder> make(const std::string& purpose) {
-    std::error_code ignored;
-    std::string name = (std::filesystem::temp_directory_path(ignored) / ("troupe-" + purpose + "-XXXXXX")).string();
+    std::error_code failed;
+    const std::filesystem::path below = std::filesystem::temp_directory_path(failed);
+    if (failed) return Error{"cannot make a folder for passing files: " + failed.message() + " (TMPDIR names where)"};
+    std::string name = (below / ("troupe-" + purpose + "-XXXXXX")).string();
     if (::mkdtemp(name.data()) == nullptr)
       return Error{"cannot make a folder for passing files, " + name + ": " + std::strerror(errno) + " (TMPDIR names where)"};
     return PassingFolder(std::move(name));
   }
-  PassingFolder(PassingFolder&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  PassingFolder(PassingFolder&& other) noexcept : path_(std::exchange(other.path_, {})), kept_(other.kept_) {}
   PassingFolder& operator=(PassingFolder&&) = delete;
   ~PassingFolder() {
     std::error_code ignored;

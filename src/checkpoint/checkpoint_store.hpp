@@ -45,7 +45,7 @@ class CheckpointStore {
   /// (reads everything once). Damaged ones are passed over with a line in `warnings`; nothing: there is no checkpoint at all.
   /// Errors: load_step names none or a damaged one (the steps that exist are named); all that exist are damaged.
   [[nodiscard]] Result<std::optional<FoundCheckpoint>> find(std::int64_t load_step, bool hashes, std::vector<std::string>& warnings) const;
-  /// From now on `find` tells, on its thread, how many of how many bytes of a checkpoint it has read and checked.
+  /// From now on `find` tells, on its thread, how many of how many bytes of a checkpoint it has read and checked, counted in whole pieces.
   using Progress = std::function<void(Step step, std::uint64_t done, std::uint64_t total)>;
   void watch(Progress progress) { progress_ = std::move(progress); }
   [[nodiscard]] const Progress& progress() const noexcept { return progress_; }

@@ -71,10 +71,12 @@ class ShardReads::Turn {
       const PieceBuffer buffer;
       std::map<std::uint32_t, std::unique_ptr<StorageReader>> open;
       for (std::size_t i = next_++; i < pieces_.size() && !failed_; i = next_++)
-        if (const auto done = read(pieces_[i], buffer, open); !done)
+        if (const auto done = read(pieces_[i], buffer, open); !done) {
           fail(done.error());
-        else if (++read_; progress)
-          progress(read_ * piece_bytes, pieces_.size() * piece_bytes);
+        } else {
+          ++read_;
+          if (progress) progress(read_ * piece_bytes, pieces_.size() * piece_bytes);
+        }
     } catch (const std::exception& error) {
       fail(Error{error.what()});
     }

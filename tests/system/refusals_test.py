@@ -155,7 +155,7 @@ class RefusalsTest(unittest.TestCase):
         self.assertIn("no keys of a configuration", refused("inspect", str(self.job.run), "--training.steps", "3"))
 
     def test_output_that_no_disk_took_is_an_error_but_no_run_fails_for_its_console(self):
-        for command, code in ((["config"], 1), (["train", "--dry-run"], 1), (["train", "--nproc", "1"], 0)):
+        for command, code in ((["config"], 1), (["train", "--dry-run"], 1), (["train", "--nproc", "1"], 0), (["sample", "--untrained"], 1)):
             with open("/dev/full", "w") as full:
                 done = subprocess.run([TROUPE, command[0], self.job.config, *command[1:]], stdout=full, stderr=subprocess.PIPE, text=True)
             self.assertEqual(done.returncode, code, f"{command}: {done.stderr}")

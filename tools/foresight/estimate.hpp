@@ -45,7 +45,7 @@ struct RankMemory {
 /// Times of one rank's step by the roofline, in seconds.
 struct RooflineStep {
   WorkTime compute;          ///< all forwards and backwards
-  double communication = 0;  ///< all collectives but the last ones
+  double communication = 0;  ///< all collectives but the verdict
   double end = 0;            ///< what hides under no backward: verdict and optimizer; the gathers of the next step run beside the optimizer
   double step = 0;           ///< the longer of compute and communication, and the end
   double tokens_per_second = 0, mfu = 0, mfu_causal = 0;  ///< of one rank; parts of the bf16 peak; nan without one, as on a CPU

@@ -285,7 +285,7 @@ int main(int argc, char** argv) try {
     return train.dry_run ? when_written(code) : code;  // no run fails for a console that takes no more lines
   }
   if (foresight.called(app)) return when_written(foresight.run(app, split.overrides));
-  if (app.got_subcommand("generate")) return when_written(troupe::generate_text(generate));
+  if (app.got_subcommand("generate")) return troupe::generate_text(generate);
   if (app.got_subcommand("convert")) return when_written(troupe::convert_weights(convert));
   if (app.got_subcommand("config")) return when_written(troupe::show_config(config));
   if (app.got_subcommand("inspect")) return when_written(troupe::inspect(inspect));

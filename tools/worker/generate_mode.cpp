@@ -65,8 +65,7 @@ Result<void> print_text(const GenerateRequest& request) {
   };
   (void)generate(*source.model, *source.device, *source.attention, *prompt, options);
   if (decoder) text += decoder->finish();
-  std::printf("%s\n", terminal_text(text).c_str());
-  return {};
+  return print_last(terminal_text(text));
 }
 
 }  // namespace

@@ -99,8 +99,7 @@ Result<void> print_sample(const SampleRequest& request, const JobConfig& config)
   if (*tokenizer) text = whole_text(prompt, drawn, **tokenizer);
   for (const std::int32_t token : drawn)
     if (!*tokenizer && token >= 0 && token < ByteTokenizer::bos) text += static_cast<char>(token);
-  std::printf("%s\n", terminal_text(text).c_str());
-  return {};
+  return print_last(terminal_text(text));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include "tools/worker/terminal_text.hpp"
 
+#include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <cstring>
 
 namespace troupe {
 namespace {
@@ -37,6 +40,12 @@ std::string terminal_text(std::string_view bytes) {
     at = end;
   }
   return text;
+}
+
+Result<void> print_last(const std::string& text) {
+  std::printf("%s\n", text.c_str());
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return {};
+  return Error{std::string("the output could not be written: ") + std::strerror(errno)};
 }
 
 }  // namespace troupe
