@@ -22,7 +22,7 @@ struct ChangeRequest {
   std::vector<std::string> set;  ///< "optimizer.lr=1e-4": keys and values, checked
   std::string fault_rule;        ///< or a rule to add, checked
   std::uint32_t join = 0;        ///< or so many ranks to add
-  std::vector<Rank> which = {};  ///< join: these, all or none; empty: the lowest that are free
+  std::vector<Rank> which = {};  ///< join: of these all that are no members and were not asked to leave; empty: the lowest that are free
   std::uint32_t leave = 0;       ///< or so many to let go
   std::string by;                ///< who asks: "troupe set"; empty: only say what would be
   bool new_epoch = false;        ///< `set` takes a new epoch

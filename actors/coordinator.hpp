@@ -213,6 +213,8 @@ class Coordinator final : public Actor<Coordinator> {
   /// The rank is no member of epochs to come. Says why the run cannot go on without it.
   [[nodiscard]] std::optional<std::string> let_go(Rank rank, const std::string& cause);
   [[nodiscard]] Result<Agreed> agree_on_ranks(const ChangeRequest& request);
+  [[nodiscard]] Result<Agreed> agree_on_return(ChangeRequest request);
+  [[nodiscard]] Result<Agreed> agree_on_more(const ChangeRequest& request);
   [[nodiscard]] Result<Agreed> agree_on_epoch(const ChangeRequest& request);
   void joined_late(const JoinedRank& rank);
   /// What was to begin with the epoch that could not.
@@ -260,6 +262,7 @@ class Coordinator final : public Actor<Coordinator> {
   std::set<Rank> coming_, ready_;         ///< processes that were started to join, and those that wait for the next epoch
   std::map<Rank, Nanos> coming_since_;    ///< when they were asked for
   std::set<Rank> leaving_, left_;         ///< to be let go with the epoch's end, and who was
+  std::set<Rank> sent_away_;              ///< of the latter those that somebody wanted to leave, and nobody to join since
   std::set<Rank> newcomers_;              ///< of the epoch that begins
   /// Who kept what lies in memory, by the epoch.
   struct Layout {

@@ -19,7 +19,7 @@ std::string names_of(const std::vector<Rank>& ranks) {
 bool names(const std::vector<Rank>& ranks, Rank rank) { return std::ranges::find(ranks, rank) != ranks.end(); }
 
 Error no_room(const ChangeRequest& request, const EpochChanges& changes) {
-  if (!request.which.empty()) return Error{fmt::format("{}: not all of them are free to join", names_of(request.which))};
+  if (!request.which.empty()) return Error{fmt::format("{}: nobody is there who would start all of them", names_of(request.which))};
   if (!changes.can_start) return Error{fmt::format("{} more ranks: this host takes at most {} in all", request.join, changes.most_ranks)};
   return Error{
       fmt::format("{} more rank{}: so many of the {} that the hosts of this run take are not free where an agent is; give the command of the run on a "
@@ -57,10 +57,25 @@ Result<Agreed> Coordinator::agree_on_epoch(const ChangeRequest& request) {
   return Agreed{fmt::format("{} from step {} on, by a new epoch on all ranks", all, from.value()), changes_.back().number};
 }
 
+/// Ranks of a host that is there again: whoever of them came otherwise, or was let go on somebody's wish, is not to be brought back.
+Result<Agreed> Coordinator::agree_on_return(ChangeRequest request) {
+  const std::vector<Rank> all = request.which;
+  std::erase_if(request.which, [this](Rank rank) { return world_.contains(rank) || sent_away_.contains(rank); });
+  if (request.which.empty()) return Agreed{fmt::format("{}: members already, or let go on somebody's wish", names_of(all))};
+  std::erase_if(request.which, [this](Rank rank) { return ready_.contains(rank) || coming_.contains(rank); });
+  if (request.which.empty()) return Error{fmt::format("{}: on the way already", names_of(all))};
+  request.join = static_cast<std::uint32_t>(request.which.size());
+  return agree_on_more(request);
+}
+
 Result<Agreed> Coordinator::agree_on_ranks(const ChangeRequest& request) {
   if (options_.changes.most_ranks == 0)
     return Error{"ranks can be added and let go where one `troupe train` has started all of them, a process each, without data.loader_hosts"};
   if (phase_ != Phase::running) return Error{fmt::format("the run is {} just now: nothing was changed; ask again in a moment", name_of_phase())};
+  return request.which.empty() ? agree_on_more(request) : agree_on_return(request);
+}
+
+Result<Agreed> Coordinator::agree_on_more(const ChangeRequest& request) {
   ChangeView change{.number = changes_.size() + 1, .from = horizon_->furthest().next(), .by = request.by, .state = ChangeView::State::waits, .epoch = true};
   std::set<Rank> then = world_;
   then.insert(ready_.begin(), ready_.end());
@@ -92,6 +107,7 @@ Result<Agreed> Coordinator::agree_on_ranks(const ChangeRequest& request) {
     Incarnation& life = lives_[rank];
     if (rank.value() < options_.epoch.world_size || left_.contains(rank)) ++life;  // of this number there was one before
     left_.erase(rank);
+    sent_away_.erase(rank);
     dead_.erase(rank);
     coming_.insert(rank);
     coming_since_[rank] = runtime().clock.now();
@@ -192,6 +208,7 @@ void Coordinator::let_leave() {
     world_.erase(rank);
     members_.left(rank);
     left_.insert(rank);
+    sent_away_.insert(rank);
     dead_.insert(rank);
     events_.rank_let_go(rank, static_cast<std::uint32_t>(world_.size()));
     if (options_.recovery.let_go) options_.recovery.let_go(rank, false);

@@ -162,6 +162,43 @@ TEST(Elastic, RanksJoinAndLeaveBetweenTwoSteps) {
   EXPECT_EQ(both, seeds);
 }
 
+TEST(Elastic, AHostThatIsThereAgainBringsBackNobodyWhoCameOtherwiseOrWasAskedToLeave) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    FlowKnobs knobs = knobs_of(seed);
+    knobs.steps = 400;
+    knobs.overflow_step = 0;
+    auto cluster = cluster_of(knobs);
+    cluster->start_time = std::chrono::milliseconds{20};
+    ChangeRequest again = request("", 1);
+    again.which = {Rank{knobs.ranks}};
+    cluster->on_step = [&, of = cluster.get(), joined = false, left = false, over = Step{0}](const StepRecord& record) mutable {
+      if (record.step >= Step{2} && !std::exchange(joined, true)) {
+        of->ask(request("", 1));
+        of->ask(again);
+      }
+      if (record.ranks > knobs.ranks && !std::exchange(left, true)) {
+        of->ask(again);
+        of->ask(request("", 0, 1));
+      }
+      if (left && record.ranks == knobs.ranks && over == Step{0}) {
+        of->ask(again);
+        over = Step{record.step.value() + 20};
+      }
+      if (over != Step{0} && record.step == over) of->tell<schema::StopRequested>(coordinator_address, [](auto body) { body.setReason("enough"); });
+    };
+    const auto result = cluster->run();
+    const auto& answers = cluster->answers;
+    ASSERT_EQ(answers.size(), 5U) << describe(knobs);
+    EXPECT_NE(answers[1].error().message.find("on the way already"), std::string::npos) << "it is asked again";
+    for (const std::size_t settled : {2U, 4U}) {
+      ASSERT_TRUE(answers[settled]) << answers[settled].error().message;
+      EXPECT_EQ(answers[settled]->change, 0U) << "nothing is to be done: " << answers[settled]->text;
+    }
+    EXPECT_EQ(result.epochs.back().members.size(), knobs.ranks) << describe(knobs);
+    EXPECT_EQ(result.let_go, std::vector{Rank{knobs.ranks}});
+  }
+}
+
 TEST(Elastic, WhoIsLetGoAndWhoJoinsAtTheSameTimeAreNotTheSame) {
   for (std::uint64_t seed = 1; seed <= seeds && !::testing::Test::HasFailure(); ++seed) {
     FlowKnobs knobs = knobs_of(seed);

@@ -9,6 +9,7 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::seconds ask_again{1};  ///< whether ranks that have come may become members
+constexpr std::uint32_t most_tries = 2;       ///< of an agent's ranks to become members: what fails each time disturbs the run
 
 std::uint32_t node_of(Rank peer) { return peer == launcher_rank ? 0 : node_of_agent(peer); }
 
@@ -89,13 +90,14 @@ void OtherHosts::ask_to_join(std::uint32_t node) {
   for (std::uint32_t i = 0; i < change.join; ++i) change.which.emplace_back(node * options_.hosts.ranks_each + i);
   change.by = fmt::format("the agent of node {}", node);
   change.answer = [this, node](const Result<Agreed>& agreed) {
-    posted_.add([this, node, refusal = agreed ? std::string{} : agreed.error().message] {
+    posted_.add([this, node, settled = agreed && agreed->change == 0, refusal = agreed ? std::string{} : agreed.error().message] {
       const auto found = returned_.find(node);
       if (found == returned_.end()) return;
-      if (refusal.empty()) return (void)returned_.erase(found);
+      if (settled || (refusal.empty() && ++found->second.tries == most_tries)) return (void)returned_.erase(found);
       found->second.asked = false;
+      if (refusal.empty()) found->second.told = true;  // from here on others tell of it
       found->second.next = std::chrono::steady_clock::now() + ask_again;
-      if (!std::exchange(found->second.told, true))
+      if (!refusal.empty() && !std::exchange(found->second.told, true))
         log_.info(fmt::format("node {} is here again, and its ranks are to join the run; not yet: {}; this is asked every second", node, refusal));
     });
   };

@@ -56,6 +56,7 @@ class OtherHosts {
   /// A node that has an agent again, while its ranks are still to become members.
   struct Returned {
     bool asked = false, told = false;
+    std::uint32_t tries = 0;  ///< that were agreed to; what became of them the next answer tells
     std::chrono::steady_clock::time_point next = {};
   };
   std::map<std::uint32_t, Returned> returned_;
