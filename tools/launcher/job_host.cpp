@@ -12,6 +12,7 @@
 #include "src/runtime/directory.hpp"
 #include "src/runtime/spawned_actor.hpp"
 #include "src/trace/chrome_trace.hpp"
+#include "tools/launcher/agent_place.hpp"
 #include "tools/launcher/control_server.hpp"
 #include "tools/launcher/end_keeper.hpp"
 #include "tools/launcher/host_orders.hpp"
@@ -23,7 +24,8 @@ namespace troupe {
 namespace {
 
 constexpr ActorAddress process_address{launcher_rank, ActorKind::none};
-constexpr std::chrono::seconds presence_limit{10};  ///< for an agent to say that it lives
+
+std::string process_of(const Hello& hello) { return fmt::format("pid {} on {}", hello.pid, hello.host); }
 
 class Host final : public JobHost {
  public:
@@ -81,7 +83,7 @@ class Host final : public JobHost {
                                    [this](const std::vector<Peer>&) { complete_ = true; }, [this](const std::string& request) { return ask(request); }};
     if (options_.nodes > 1) {
       handler.told = [this](Rank agent, const std::string& text) {
-        if (const auto place = agents_.find(node_of_agent(agent)); place != agents_.end()) place->second.asked.reset();  // it lives
+        if (const auto place = agents_.find(node_of_agent(agent)); place != agents_.end()) place->second.lives();
         options_.host_event({HostEvent::Kind::told, node_of_agent(agent), text});
       };
       handler.not_yet = [this](const Hello& hello) { return place_taken(hello); };
@@ -213,15 +215,13 @@ class Host final : public JobHost {
     const auto found = is_agent(hello.first) ? agents_.find(node_of_agent(hello.first)) : agents_.end();
     if (found == agents_.end()) return std::nullopt;
     AgentPlace& place = found->second;
-    const auto now = std::chrono::steady_clock::now();
-    if (place.rival != hello.pid) {
-      place.rival = hello.pid;
-      place.asked = now;
-      log_.info(fmt::format("another agent of node {} has come (pid {} on {}): {} is asked whether it lives", found->first, hello.pid, hello.host, place.who));
+    const AgentPlace::Visit visit = place.visited_by(process_of(hello), std::chrono::steady_clock::now());
+    if (visit == AgentPlace::Visit::decided) return std::nullopt;
+    if (visit == AgentPlace::Visit::ask) {
+      log_.info(fmt::format("another agent of node {} has come ({}): {} is asked whether it lives", found->first, process_of(hello), place.who()));
       server_->order(hello.first, write(HostOrder{PresentOrder{}}));
     }
-    if (!place.asked || now - *place.asked > presence_limit) return std::nullopt;
-    return fmt::format("node {} has an agent, {}, which is asked whether it lives", found->first, place.who);
+    return fmt::format("node {} has an agent, {}, which is asked whether it lives", found->first, place.who());
   }
 
   /// The same thread. An agent of a node that has none, or one that does not answer, for the ranks that this job has there.
@@ -236,15 +236,18 @@ class Host final : public JobHost {
       if (!complete_) report_death(Rank{std::min(node * each, options_.world_size - 1)}, problem, 0, {});
       return Error{problem};
     }
-    if (const auto before = agents_.find(node); before != agents_.end()) {
-      before->second.rival.reset();
-      if (!before->second.asked) return Error{fmt::format("{} is one too many: node {} has one, {}", who, node, before->second.who)};
-      log_.warning(
-          fmt::format("{} takes the place of {}, which has not answered for {} s: its host is out of reach", who, before->second.who, presence_limit.count()));
-      options_.host_event({HostEvent::Kind::gone, node, {}});
+    const auto before = agents_.find(node);
+    if (before != agents_.end() && !before->second.silent()) {
+      before->second.refused(process_of(hello));
+      return Error{fmt::format("{} is one too many: node {} has one, {}", who, node, before->second.who())};
     }
     if (auto linked = link_->connect(hello.first, 1, hello.incarnation, hello.address); !linked) return linked.error();
-    agents_[node] = AgentPlace{.who = fmt::format("pid {} on {}", hello.pid, hello.host)};
+    if (before != agents_.end()) {
+      log_.warning(fmt::format("{} takes the place of {}, which has not answered for {} s: its host is out of reach", who, before->second.who(),
+                               AgentPlace::limit.count()));
+      options_.host_event({HostEvent::Kind::gone, node, {}});
+    }
+    agents_.insert_or_assign(node, AgentPlace(process_of(hello)));
     options_.host_event({HostEvent::Kind::joined, node, hello.host});
     return welcome();
   }
@@ -294,11 +297,6 @@ class Host final : public JobHost {
   std::unique_ptr<LetterLink> link_;
   SpawnedActor coordinator_;
   std::map<std::pair<Rank, Incarnation>, std::uint32_t> pids_;
-  struct AgentPlace {
-    std::string who;                                                  ///< the process
-    std::optional<std::uint32_t> rival = {};                          ///< PID of another one that has come for this node
-    std::optional<std::chrono::steady_clock::time_point> asked = {};  ///< whether it lives, and it has said nothing since
-  };
   std::map<std::uint32_t, AgentPlace> agents_;  ///< by node; of the control server's thread
   std::mutex mutex_;
   std::map<Rank, Incarnation> lives_;  ///< of processes that are started again: which is expected
