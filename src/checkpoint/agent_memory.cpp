@@ -16,6 +16,8 @@ namespace troupe {
 namespace {
 
 constexpr std::uint64_t page = 4096, magic = 0x54524f5550454b32;
+/// Of a slot: a copy comes in, or nothing ever came; what is there counts; its rank writes, or ended when it did.
+constexpr std::uint64_t being_copied = 0, is_whole = 1, being_written = 2;
 /// Regions lie far apart, and so do their slots: the file has holes, and each grows where it stands.
 constexpr std::uint64_t region_stride = std::uint64_t{1} << 42U, slot_stride = std::uint64_t{1} << 39U;
 static_assert((AgentMemory::most_slots + 1) * slot_stride <= region_stride);
@@ -29,7 +31,7 @@ off_t place_of_slot(std::uint32_t place, std::uint32_t slot) { return static_cas
 
 struct AgentMemory::Header {
   std::uint64_t magic;
-  std::atomic<std::uint64_t> whole;  ///< 0 while it is written
+  std::atomic<std::uint64_t> state;
   std::uint64_t epoch, step, bytes;
 };
 
@@ -93,8 +95,8 @@ void AgentMemory::take(std::uint64_t bytes, std::uint32_t number, const std::str
 
 AgentMemory::Header& AgentMemory::header(std::uint32_t slot) const { return *reinterpret_cast<Header*>(mapped_.at(slot).base); }
 
-std::span<std::byte> AgentMemory::open(std::uint32_t slot) {
-  header(slot).whole.store(0, std::memory_order_seq_cst);
+std::span<std::byte> AgentMemory::open(std::uint32_t slot, Writer writer) {
+  header(slot).state.store(writer == Writer::rank ? being_written : being_copied, std::memory_order_seq_cst);
   return {mapped_[slot].base + page, mapped_[slot].bytes};
 }
 
@@ -103,7 +105,7 @@ void AgentMemory::seal(std::uint32_t slot, EpochId epoch, Step step, std::uint64
   entry.epoch = epoch.value();
   entry.step = step.value();
   entry.bytes = bytes;
-  entry.whole.store(1, std::memory_order_seq_cst);
+  entry.state.store(is_whole, std::memory_order_seq_cst);
 }
 
 AgentMemory::Kept::Kept(Kept&& other) noexcept
@@ -120,13 +122,17 @@ struct AgentMemory::Seen {
   std::uint64_t bytes;
 };
 
-std::optional<AgentMemory::Seen> AgentMemory::look(int descriptor, std::uint32_t place, std::uint32_t slot) {
+std::optional<AgentMemory::Seen> AgentMemory::look(int descriptor, std::uint32_t place, std::uint32_t slot, std::uint64_t state) {
   alignas(Header) std::array<std::byte, sizeof(Header)> read{};
   if (::pread(descriptor, read.data(), read.size(), place_of_slot(place, slot)) != static_cast<ssize_t>(read.size())) return std::nullopt;
   const Header& entry = *reinterpret_cast<const Header*>(read.data());
-  if (entry.magic != magic || entry.whole.load() != 1) return std::nullopt;
+  if (entry.magic != magic || entry.state.load() != state) return std::nullopt;
   return Seen{EpochId{entry.epoch}, Step{entry.step}, entry.bytes};
 }
+
+std::optional<AgentMemory::Seen> AgentMemory::look(int descriptor, std::uint32_t place, std::uint32_t slot) { return look(descriptor, place, slot, is_whole); }
+
+bool AgentMemory::written_by_rank(std::uint32_t slot) const { return look(descriptor_, place_, slot, being_written).has_value(); }
 
 namespace {
 

@@ -40,8 +40,11 @@ class AgentMemory {
   void reserve(std::uint64_t bytes, std::uint32_t slots = 2);
   /// The same in this slot alone.
   void reserve_one(std::uint64_t bytes, std::uint32_t slot);
-  /// Begins to overwrite a slot: it is not whole from here on. Returns the bytes that were reserved.
-  [[nodiscard]] std::span<std::byte> open(std::uint32_t slot);
+  enum class Writer : std::uint8_t { rank, courier };
+  /// Begins to overwrite a slot: it is not whole from here on. Returns the bytes that were reserved. `writer`: the rank's process, or whoever brings copies.
+  [[nodiscard]] std::span<std::byte> open(std::uint32_t slot, Writer writer = Writer::rank);
+  /// Its rank has opened this slot and not sealed it: nobody else is to write there.
+  [[nodiscard]] bool written_by_rank(std::uint32_t slot) const;
   /// The slot is whole: its first `bytes` are a snapshot.
   void seal(std::uint32_t slot, EpochId epoch, Step step, std::uint64_t bytes);
 
@@ -83,6 +86,7 @@ class AgentMemory {
   struct Header;
   struct Seen;
   [[nodiscard]] static std::optional<Seen> look(int descriptor, std::uint32_t place, std::uint32_t slot);
+  [[nodiscard]] static std::optional<Seen> look(int descriptor, std::uint32_t place, std::uint32_t slot, std::uint64_t state);
   struct Mapped {
     std::byte* base = nullptr;  ///< the header's page, then the snapshot
     std::uint64_t bytes = 0;    ///< of the snapshot

@@ -249,6 +249,10 @@ void SnapshotCourier::write_piece(const SnapshotName& name, const Parcel& parcel
   if (name.slot >= AgentMemory::most_slots || bytes.empty() || at + bytes.size() > body.getBytes() || !fits) return;  // nothing that a courier sends
   auto& place = places_[name.rank];
   if (!place) place = std::make_unique<AgentMemory>(memory_, name.rank.value());
+  if (place->written_by_rank(name.slot)) {  // it is late: what the rank keeps there now is newer
+    std::erase_if(incoming_, [&](const auto& entry) { return entry.first == name.rank && entry.second.name.slot == name.slot; });
+    return;
+  }
   Incoming& copy = incoming_[name.rank];
   const std::size_t number = where_of(envelope).unit.value();
   if (copy.bytes != body.getBytes() || copy.name != name) {
@@ -260,7 +264,11 @@ void SnapshotCourier::write_piece(const SnapshotName& name, const Parcel& parcel
     }
     place->reserve_one(body.getBytes(), name.slot);
     const std::size_t pieces = (body.getBytes() + piece_bytes - 1) / piece_bytes;
-    copy = Incoming{.name = name, .bytes = body.getBytes(), .pieces = std::vector<bool>(pieces), .missing = pieces, .into = place->open(name.slot)};
+    copy = Incoming{.name = name,
+                    .bytes = body.getBytes(),
+                    .pieces = std::vector<bool>(pieces),
+                    .missing = pieces,
+                    .into = place->open(name.slot, AgentMemory::Writer::courier)};
   }
   if (copy.pieces[number]) return;
   std::memcpy(copy.into.data() + at, bytes.data(), bytes.size());

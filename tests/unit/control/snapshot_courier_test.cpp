@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
@@ -118,9 +119,7 @@ TEST_F(SnapshotCourierTest, ASnapshotOfManyPiecesComesToAnotherHostsMemoryAndBac
   far_.courier.send(name, launcher_rank);
   EXPECT_EQ(near_.wait(1), std::vector<std::string>{""});
   EXPECT_EQ(near_.held(name), wanted);
-  AgentMemory lost(far_.memory, 5);
-  lost.reserve(wanted.size(), 2);
-  (void)lost.open(1);
+  AgentMemory(far_.memory, 5).forget(EpochId{3});  // as if another agent had come there
   EXPECT_TRUE(far_.held(name).empty());
   EXPECT_EQ(near_.courier.held(), std::vector{name});
   near_.courier.send(name, agent_rank(1));
@@ -163,6 +162,25 @@ TEST_F(SnapshotCourierTest, WhatComesLateReplacesNothingNewer) {
   EXPECT_EQ(near_.wait(1), std::vector<std::string>{""});
   EXPECT_EQ(near_.held(newer), wanted);
   EXPECT_EQ(near_.courier.held(), std::vector{newer});
+}
+
+TEST_F(SnapshotCourierTest, WhatComesLateDoesNotTouchASlotThatItsRankFills) {
+  const SnapshotName late{Rank{5}, 1, EpochId{2}, Step{70}}, newer{Rank{5}, 1, EpochId{2}, Step{80}}, behind{Rank{6}, 0, EpochId{2}, Step{70}};
+  constexpr std::size_t bytes = 5000;
+  far_.keep(late, bytes);
+  far_.keep(behind, bytes);
+  far_.courier.send(late, launcher_rank);
+  EXPECT_EQ(near_.wait(1), std::vector<std::string>{""});
+  AgentMemory own(near_.memory, 5);
+  own.reserve(bytes, 2);
+  const auto into = own.open(1);
+  std::ranges::fill(into, std::byte{0x5a});
+  far_.courier.send(late, launcher_rank);
+  far_.courier.send(behind, launcher_rank);  // taken in after the other
+  EXPECT_EQ(near_.wait(2), std::vector<std::string>(2));
+  EXPECT_EQ(near_.courier.held(), std::vector{behind}) << "it is not whole";
+  own.seal(1, newer.epoch, newer.step, bytes);
+  EXPECT_EQ(near_.held(newer), std::vector<std::byte>(bytes, std::byte{0x5a}));
 }
 
 TEST_F(SnapshotCourierTest, WhatCameFromOtherHostsIsForgottenWhenItsEpochIsOver) {
