@@ -228,6 +228,7 @@ class Coordinator final : public Actor<Coordinator> {
   // coordinator_deadlines.cpp
   [[nodiscard]] Nanos train_timeout() const;
   void check_deadlines();
+  void change_nothing(const std::string& cause);
   void check_rest();
   void check_progress(Nanos now);
   void enter(Phase phase);

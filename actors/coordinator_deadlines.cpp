@@ -24,8 +24,9 @@ void Coordinator::check_deadlines() {
       (void)stranger_ended(
           rank, fmt::format("rank {} has not joined within {:.0f} s (comm.init_timeout_seconds)", rank.value(), seconds(options_.epoch.init_timeout)));
   if (spread_ && !spread_->done && now - spread_->since > std::max(options_.epoch.init_timeout, train_timeout())) {
-    runtime().log.warning(
-        fmt::format("not every host holds {} after {:.0f} s: the epoch begins with what is there", describe(spread_->point), seconds(now - spread_->since)));
+    const std::string cause = fmt::format("not every host holds {} after {:.0f} s", describe(spread_->point), seconds(now - spread_->since));
+    if (phase_ == Phase::changing && (!ready_.empty() || tentative_)) return change_nothing(cause);
+    runtime().log.warning(cause + ": the epoch begins with what is there");
     spread_->done = true;  // whoever lacks a part says that the state is lost
   }
   if (phase_ == Phase::draining || phase_ == Phase::ending) {
@@ -56,6 +57,15 @@ void Coordinator::check_deadlines() {
                                        epoch_->stopped.size(), epoch_->begun.members.size(), members_.describe_slowest(epoch_->stopped)),
                   .rank = {}});
   if (phase_ == Phase::running) check_progress(now);
+}
+
+/// Between two epochs: as members and mesh were, each host has its part of the state.
+void Coordinator::change_nothing(const std::string& cause) {
+  runtime().log.warning(cause + ": what was to change does not");
+  turn_away(cause);
+  withdraw(cause);
+  spread_.reset();
+  begin_next();
 }
 
 /// Recovering: whoever does not come to rest is started again; whoever does not come back, decide_epoch() names.

@@ -341,5 +341,25 @@ TEST(Elastic, ARankThatNeverJoinsIsGivenUp) {
   expect_a_join_refused(knobs, *cluster, cluster->run(), "has not joined within 60 s (comm.init_timeout_seconds)");
 }
 
+TEST(Elastic, AStateThatDoesNotComeToAllHostsInTimeCostsTheChangeAndNoStep) {
+  for (const bool join : {true, false}) {
+    FlowKnobs knobs = knobs_of(3);
+    knobs.overflow_step = 0;
+    auto cluster = cluster_of(knobs);
+    cluster->start_time = std::chrono::milliseconds{20};
+    cluster->spread_time = std::chrono::hours{1};
+    cluster->on_step = [of = cluster.get(), join, asked = false](const StepRecord& record) mutable {
+      if (record.step >= Step{2} && !std::exchange(asked, true)) of->ask(join ? request("", 1) : request("parallelism.tensor_parallel_degree=1"));
+    };
+    const auto result = cluster->run();
+    EXPECT_EQ(result.spreads, 1U);
+    expect_same_run(knobs, *cluster, result, undisturbed(knobs));
+    ASSERT_EQ(result.settled.size(), 1U) << "whoever asked must hear of it";
+    EXPECT_NE(result.settled[0].find("not every host holds"), std::string::npos) << result.settled[0];
+    EXPECT_EQ(result.epochs.back().members.size(), knobs.ranks);
+    EXPECT_EQ(result.recoveries, 0U);
+  }
+}
+
 }  // namespace
 }  // namespace troupe
