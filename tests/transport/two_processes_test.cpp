@@ -253,7 +253,10 @@ TEST_P(TwoProcesses, MoreThanTheLimitInFlightIsRefusedAndLaterAcceptedAgain) {
   PeerProcess process("sink", {tls(), "1", std::to_string(mebibyte), "1"});
   Node node(tester, tls(), 0, 0, {}, 4 * mebibyte);
   meet(node, process);
+  process.signal(SIGSTOP);  // nothing arrives meanwhile, however long these letters take to write
   for (std::uint64_t step = 1; step <= 64; ++step) node.send(peer, batch(tester, peer, step, mebibyte));
+  EXPECT_TRUE(node.wait([](const Node& n) { return n.failed >= 60; }));
+  process.signal(SIGCONT);
   ASSERT_TRUE(node.wait([](const Node& n) { return n.sent + n.failed == 64; }));
   EXPECT_GE(node.sent, 3U);
   EXPECT_GT(node.failed, 0U);

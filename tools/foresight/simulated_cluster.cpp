@@ -383,8 +383,8 @@ SimulatedOutcome Cluster::run() {
   world_.on_report([this] { return meshes_.empty() ? "" : meshes_.rbegin()->second->waiting(); });
   spawn_coordinator();
   for (std::uint32_t r = 0; r < ranks(); ++r) spawn_supervisor(r);
-  for (const auto& [at, rank] : options_.deaths) {
-    world_.clock().at(at, [this, rank = rank] {
+  for (const auto& death : options_.deaths) {
+    world_.clock().at(death.first, [this, rank = death.second] {
       outcome_.recoveries.push_back({.died = world_.clock().now(), .first_step = {}, .lost_from = {}, .lost_to = {}});
       kill(rank, options_.notice);
     });

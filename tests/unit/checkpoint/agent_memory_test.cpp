@@ -128,8 +128,11 @@ TEST_F(AgentMemoryTest, AFlippedBitIsFound) {
 off_t last_value_of(const AgentMemory& memory, float value) {
   const auto kept = memory.find(0, EpochId{1}, Step{5});
   const auto bytes = kept->front().bytes();
-  for (std::size_t at = 0; at + sizeof value <= bytes.size(); at += sizeof value)
-    if (std::memcmp(bytes.data() + at, &value, sizeof value) == 0) return static_cast<off_t>(at);
+  for (std::size_t at = 0; at + sizeof value <= bytes.size(); at += sizeof value) {
+    float there = 0;
+    std::memcpy(&there, bytes.data() + at, sizeof there);
+    if (there == value) return static_cast<off_t>(at);
+  }
   return -1;
 }
 
