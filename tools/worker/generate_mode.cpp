@@ -23,7 +23,7 @@ Result<std::vector<std::int32_t>> prompt_of(const GenerateRequest& request, std:
       return Error{"the vocabulary of " + std::to_string(vocabulary) + " is smaller than the byte tokenizer's " + std::to_string(ByteTokenizer::vocab_size) +
                    ": give token ids with --ids"};
     prompt.push_back(ByteTokenizer::bos);
-    for (const unsigned char byte : request.prompt) prompt.push_back(byte);
+    for (const char byte : request.prompt) prompt.push_back(static_cast<unsigned char>(byte));
     return prompt;
   }
   for (std::string_view rest = request.ids; !rest.empty();) {

@@ -52,7 +52,7 @@ std::vector<std::int32_t> prompt_of(const std::string& text, const std::shared_p
   std::vector<std::int32_t> prompt;
   if (!tokenizer) {
     prompt.push_back(ByteTokenizer::bos);
-    for (const unsigned char byte : text) prompt.push_back(byte);
+    for (const char byte : text) prompt.push_back(static_cast<unsigned char>(byte));
     return prompt;
   }
   if (tokenizer->parts().bos) prompt.push_back(*tokenizer->parts().bos);
