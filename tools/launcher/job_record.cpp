@@ -73,6 +73,7 @@ void JobRecord::joined(const JoinedRank& rank, std::uint32_t so_far) {
 
 void JobRecord::epoch_begun(const BeginEpoch& epoch) {
   std::vector<std::uint32_t> members;
+  members.reserve(epoch.members.size());
   for (const Rank rank : epoch.members) members.push_back(rank.value());
   write("epoch", {{"epoch", epoch.epoch.value()},
                   {"members", members},
