@@ -131,27 +131,21 @@ void RestoreBook::epoch_begins(const EpochOrigin& point) {
   disk_.erase(disk_.upper_bound(point.step), disk_.end());
 }
 
-std::optional<Step> RestoreBook::oldest_kept() const {
-  std::optional<Step> oldest;
+template <class Of>
+std::optional<Of> RestoreBook::least(Of EpochOrigin::*of) const {
+  std::optional<Of> least;
   std::size_t count = 0;
   for (const auto& point : memory_) {
     if (!point) continue;
     ++count;
-    oldest = std::min(oldest.value_or(point->step), point->step);
+    least = std::min(least.value_or((*point).*of), (*point).*of);
   }
-  return count < 2 ? std::nullopt : oldest;
+  return count < 2 ? std::nullopt : least;
 }
 
-std::optional<EpochId> RestoreBook::oldest_epoch_kept() const {
-  std::optional<EpochId> oldest;
-  std::size_t count = 0;
-  for (const auto& point : memory_) {
-    if (!point) continue;
-    ++count;
-    oldest = std::min(oldest.value_or(point->epoch), point->epoch);
-  }
-  return count < 2 ? std::nullopt : oldest;
-}
+std::optional<Step> RestoreBook::oldest_kept() const { return least(&EpochOrigin::step); }
+
+std::optional<EpochId> RestoreBook::oldest_epoch_kept() const { return least(&EpochOrigin::epoch); }
 
 bool RestoreBook::lost(const EpochOrigin& point) {
   if (point.place == EpochOrigin::Place::memory) {

@@ -85,6 +85,9 @@ class RestoreBook {
     bool reported = false, failed = false;
   };
   bool close_if_whole();
+  /// Of the points in memory, when there are two or more.
+  template <class Of>
+  [[nodiscard]] std::optional<Of> least(Of EpochOrigin::*of) const;
   /// On disk, then in memory; without `base_`.
   [[nodiscard]] std::vector<EpochOrigin> all() const;
   /// The first that is free, else the oldest one's.
