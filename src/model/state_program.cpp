@@ -24,11 +24,12 @@ bool StateProgram::travels_in_fp8(Unit unit) const {
 }
 
 void StateProgram::find_amaxes(Stream& stream, Unit unit) {
+  const TensorView amaxes = in_.memory.amaxes_of(unit.value());
+  if (amaxes.shape.elements() == 0) return;
+  in_.kernels.fill(stream, amaxes, 0.0);
   for (std::size_t i = 0; i < in_.layout.parameters.size(); ++i) {
     const LaidParameter& p = in_.layout.parameters[i];
-    if (p.unit != unit.value() || !p.fp8) continue;
-    in_.kernels.fill(stream, TensorView::contiguous(in_.memory.amax(i), DType::f32, {1}, in_.device), 0.0);
-    if (p.rows_of(in_.memory.rank()) > 0) in_.kernels.amax(stream, in_.memory.master(i), in_.memory.amax(i), true);
+    if (p.unit == unit.value() && p.fp8 && p.rows_of(in_.memory.rank()) > 0) in_.kernels.amax(stream, in_.memory.master(i), in_.memory.amax(i), true);
   }
 }
 

@@ -65,7 +65,6 @@ class StateProgram final : public ShardProgram {
   void add_to_sums(Stream& stream, bool first, Unit unit, std::span<std::byte> gradients) const;
   [[nodiscard]] std::vector<LossSum> source_sums() const;
   [[nodiscard]] std::size_t part_bytes(const ParameterSlot& slot) const;
-
   [[nodiscard]] bool travels_in_fp8(Unit unit) const;
 
   Inputs in_;
